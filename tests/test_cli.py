@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import app, main
-from rlvr_debug.cli.running import _verdicts
+from rlvr_debug.cli.running import _verdicts, _why_more
 from rlvr_debug.files import write_text
 from tests.in_process import called
 from tests.shared import ran
@@ -156,10 +156,10 @@ def test_a_command_is_that_of_the_checkout_it_is_started_in(project: Project) ->
     """It read the overlay there, and all else where the package was installed from: studies were written there too."""
     elsewhere = {**project.environment, "PYTHONPATH": str(ROOT / "src")}
     inner = project.root / "workflow"
-    found = call("plan", "--overlay", "../mini.yaml", "--json", root=inner, environment=elsewhere)
-    assert json.loads(found.stdout)["study"] == "mini", found.stderr
-    assert not (ROOT / "studies" / "mini").exists()
-    assert (project.root / "studies" / "mini").is_dir()
+    found = call("unlock", "--overlay", "../mini.yaml", root=inner, environment=elsewhere)
+    place, said = found.stdout.strip().split(": ")
+    assert (inner / place).resolve() == project.study
+    assert said == "no such study yet"
 
 
 def test_plan_says_the_same_in_words_and_in_json(project: Project) -> None:
@@ -169,7 +169,19 @@ def test_plan_says_the_same_in_words_and_in_json(project: Project) -> None:
     assert found["jobs"]["train"] == found["whole"]["trainings"] == len(ARMS)
     [row] = [line for line in text.splitlines() if line.startswith("minutes on 2 cores")]
     assert row.split()[-2:] == [f"{found[part]['seconds'] / 60:.1f}" for part in ("whole", "left")]
-    assert not project.results.exists()
+    # Snakemake, which is asked, makes a folder to look
+    assert not project.study.exists()
+
+
+def test_jobs_that_are_added_on_the_way_are_said_to_be_because_of_results() -> None:
+    """The total grew, "8 of 39" after "2 of 16", and nothing said why."""
+    said: list[str] = []
+    shown: list[tuple[int, int]] = []
+    steps = _why_more("study mini", said.append, lambda done, of: shown.append((done, of)))
+    for counts in ((0, 16), (2, 16), (8, 39), (39, 39)):
+        steps(*counts)
+    assert said == ["study mini: the results so far call for 23 more jobs"]
+    assert shown == [(0, 16), (2, 16), (8, 39), (39, 39)]
 
 
 @pytest.fixture

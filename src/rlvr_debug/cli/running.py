@@ -18,6 +18,8 @@ from rlvr_debug.files import read_json
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from rlvr_debug.study.running import Steps
+
 Profile = Annotated[str | None, typer.Option(help="default, gpu, slurm, or the path of your own.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print all of Snakemake's output.")]
 PassedOn = Annotated[
@@ -134,9 +136,7 @@ def _run(
 
 
 @contextmanager
-def _progress(
-    what: str, verbose: bool
-) -> Iterator[tuple[Callable[[int, int], None] | None, Callable[[str], None]]]:
+def _progress(what: str, verbose: bool) -> Iterator[tuple[Steps | None, Callable[[str], None]]]:
     """Show a bar on a terminal; a line for each tenth elsewhere; nothing where Snakemake speaks itself.
 
     Yield what takes how many of how many jobs are done, and what says a line beside it.
@@ -151,19 +151,37 @@ def _progress(
         columns = (rich.TextColumn(what), *counted)
         with rich.Progress(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task(what, total=None)
+
+            def say(line: str) -> None:
+                bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
             yield (
-                lambda done, of: bar.update(task, completed=done, total=of),
-                lambda line: bar.console.print(line, markup=False, highlight=False, soft_wrap=True),
+                _why_more(what, say, lambda done, of: bar.update(task, completed=done, total=of)),
+                say,
             )
     else:
-        yield _tenths(what), _say
+        yield _why_more(what, _say, _tenths(what)), _say
 
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _tenths(what: str) -> Callable[[int, int], None]:
+def _why_more(what: str, say: Callable[[str], None], show: Steps) -> Steps:
+    """Return `show`, before which it is said why there are more jobs than before."""
+    known = 0
+
+    def steps(done: int, of: int) -> None:
+        nonlocal known
+        if 0 < known < of:
+            say(f"{what}: the results so far call for {of - known} more jobs")
+        known = of
+        show(done, of)
+
+    return steps
+
+
+def _tenths(what: str) -> Steps:
     said = -1
 
     def steps(done: int, of: int) -> None:

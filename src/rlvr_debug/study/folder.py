@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any, TextIO
@@ -173,8 +174,22 @@ def runs_to_do(command: list[str]) -> set[tuple[str, str]]:
 
 
 def _dry_run(command: list[str]) -> list[dict[str, Any]]:
-    with TemporaryDirectory() as folder:
+    place = Path(command[command.index("--directory") + 1])
+    with TemporaryDirectory() as folder, _left_as_it_was(place):
         events = Path(folder, "events")
         events.touch()
         output_of([*command, "--dry-run", *events_to(str(events))], "snakemake --dry-run")
         return [event for _, event in read_jsonl(events)]
+
+
+@contextmanager
+def _left_as_it_was(folder: Path) -> Iterator[None]:
+    """Remove the folders that Snakemake makes to look, unless the study has been begun meanwhile."""
+    own = folder / ".snakemake"
+    was_there, was_own = folder.is_dir(), own.is_dir()
+    yield
+    if not was_own and not last_run(folder)[0]:
+        shutil.rmtree(own, ignore_errors=True)
+    if not was_there:
+        with suppress(OSError):  # a run's files are in it
+            folder.rmdir()

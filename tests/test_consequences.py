@@ -140,6 +140,33 @@ def test_prompts_without_the_assistant_s_header_are_told(kind: Any, passed: bool
     assert told == [] if passed is None else [passed]
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_prefill_that_the_template_closes_is_told(closed: bool) -> None:
+    """TRL renders a prompt that ends with an assistant's message as a whole turn, and begins a new one."""
+    made = record(LEARNED)
+    made.tokenizer = Template()
+    turns = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "It is "}]
+    ids = made.tokenizer.apply_chat_template(turns, add_generation_prompt=True)
+    if not closed:
+        ids = ids[: -len("<end><start>assistant|")]
+    [only] = made.generations
+    count = len(only.rows)
+    assert only.batch is not None
+    made.generations[0] = replace(
+        only,
+        rows=[{"prompt": turns}] * count,
+        calls=[replace(only.calls[0], prompts=[ids] * count)],
+        batch=replace(
+            only.batch,
+            prompt_ids=torch.tensor([ids] * count),
+            prompt_mask=torch.ones(count, len(ids)).long(),
+        ),
+    )
+    told = found(made, "header")
+    assert told.passed != closed
+    assert ("16 rows end with an assistant's message" in told.said) == closed
+
+
 @pytest.mark.parametrize(("said", "passed"), [("1 + 1?", True), ("<start>user|1 + 1?<end>", False)])
 def test_a_prompt_that_is_rendered_and_wrapped_in_the_template_again_is_told(
     said: str, passed: bool

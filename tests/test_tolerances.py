@@ -440,3 +440,23 @@ def test_a_name_that_fits_one_update_of_several_says_the_size_of_each() -> None:
     assert "divided by the number of micro-batches twice" in {each.name for each in found.names}
     said = "times what it should be: 1 in update 1, 0.5 in update 2, 1 in update 3"
     assert found.note.startswith(f"first in update 2; {said}")
+
+
+@pytest.mark.parametrize(
+    ("size", "group", "deviates"), [(1.0, "w", True), (0.0, "w", False), (1.0, "late", False)]
+)
+def test_a_weight_that_is_unfrozen_later_and_in_no_group_of_the_optimizer_is_told(
+    size: float, group: str, deviates: bool
+) -> None:
+    record = stepped("AdamW", "float32", 1e-3, 1e-2)
+    for weights in record.weights:
+        weights["late"] = torch.ones(3)
+    [update] = record.updates
+    assert update.clipped is not None
+    update.clipped["late"] = normal(5, 3, size=size)
+    if group == "late":
+        update.groups[0] = replace(update.groups[0], names=("w", "late"))
+    found = judge("optimizer step", optimizer_steps(record, None))  # type: ignore[arg-type]
+    assert (found.share > 1) == deviates
+    missing = "some weights are not in the optimizer"
+    assert (missing in [each.name for each in found.names]) == deviates

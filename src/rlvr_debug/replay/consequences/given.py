@@ -60,6 +60,11 @@ def distinct_prompts(record: Record) -> Consequence | None:
 
 def prompts_read(record: Record) -> Iterator[tuple[tuple[int, ...], str]]:
     """Yield of each row the prompt's tokens, as the policy reads them, and its text."""
+    return ((ids, str(row["prompt"])) for ids, row in _rows_read(record))
+
+
+def _rows_read(record: Record) -> Iterator[tuple[tuple[int, ...], Mapping[str, Any]]]:
+    """Yield of each row with a prompt its tokens, as the policy reads them, and the row."""
     for generation in record.generations:
         batch = generation.batch
         if batch is None or len(batch.prompt_ids) != len(generation.rows):
@@ -67,7 +72,7 @@ def prompts_read(record: Record) -> Iterator[tuple[tuple[int, ...], str]]:
         parts = (batch.prompt_ids, batch.prompt_mask, generation.rows)
         for ids, real, row in zip(*parts, strict=True):
             if "prompt" in row and len(ids):
-                yield tuple(ids[real.bool()].tolist()), str(row["prompt"])
+                yield tuple(ids[real.bool()].tolist()), row
 
 
 def answers_in_prompts(record: Record) -> Consequence | None:
@@ -102,17 +107,31 @@ def _stands(answer: str, prompt: str) -> bool:
 
 
 def header(record: Record) -> Consequence | None:
-    """Measure how many prompts end with a user's turn; None where the template has no turn's end and no header.
+    """Measure how many prompts end with a user's turn, or with a reply that is meant to be continued and was closed.
 
-    Templates whose header is a turn's end (`[/INST]`) have none of their own.
+    None where the template has no turn's end and no header; templates whose header is a turn's end (`[/INST]`) have none
+    of their own.
     """
     read = {tuple(p) for g in record.generations for call in g.calls[:1] for p in call.prompts}
     end, after = _turn_end(record)
     if record.tokenizer is None or not read or not end or not after:
         return None
     bare = sum(record.tokenizer.decode([*each]).rstrip().endswith(end) for each in read)
-    said = f"{bare} of {len(read)} prompts end without the assistant's header"
-    return Consequence("header", {"prompts": len(read), "without_header": bare}, not bare, said)
+    begun = [ids for ids, row in _rows_read(record) if _ends_in_reply(row["prompt"])]
+    texts = (record.tokenizer.decode([*ids]).rstrip().removesuffix(after) for ids in begun)
+    closed = sum(text.rstrip().endswith(end) for text in texts)
+    measured = {"prompts": len(read), "without_header": bare, "closed_replies": closed}
+    said = [f"{bare} of {len(read)} prompts end without the assistant's header"] if bare else []
+    if closed:
+        said.append(
+            f"{closed} rows end with an assistant's message, which the template closes: the policy does not continue it"
+        )
+    return Consequence("header", measured, not said, "; ".join(said))
+
+
+def _ends_in_reply(prompt: Any) -> bool:
+    last = prompt[-1] if isinstance(prompt, list) and prompt else None
+    return isinstance(last, Mapping) and last.get("role") == "assistant"
 
 
 def _turn_end(record: Record) -> tuple[str, str]:

@@ -142,12 +142,25 @@ class _Step:
     def parts(self, number: int, state: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """Return weights, or what the optimizer steps in their place, where they are what that rounds to."""
         record, weights = self.record, self.record.weights[number]
-        found = {name: record.part(name, weights[name]) for name in record.trainable}
+        found = {name: record.part(name, weights[name]) for name in self.trained}
         for name, held in found.items():
             master = state.get(name, {}).get(MASTER)
             if master is not None and torch.equal(master.to(held.dtype).view_as(held), held):
                 found[name] = master.view_as(held)
         return found
+
+    @property
+    def trained(self) -> list[str]:
+        """Return the weights that are to move: those of the first step, and what has a gradient since and is in no group."""
+        record, held = self.record, self.held
+        weights = record.weights[self.update.before]
+        known = {id(weights[name]) for name in record.trainable}
+        later = [
+            name
+            for name, gradient in (self.update.clipped or {}).items()
+            if name not in held and id(weights.get(name)) not in known and gradient.any()
+        ]
+        return [*record.trainable, *(name for name in later if name in weights)]
 
     @property
     def before(self) -> dict[str, Tensor]:
@@ -178,7 +191,7 @@ class _Step:
             or (knobs.get("own_decay") and self.record.decayed is None)
             or (knobs.get("coupled") and self.asked != "AdamW")
             or (not knobs.get("corrected", True) and self.asked not in ("Adam", "AdamW"))
-            or (knobs.get("held_only") and self.held.issuperset(self.record.trainable))
+            or (knobs.get("held_only") and self.held.issuperset(self.trained))
             or (knobs.get("own_rate") and self.scheduled)
         )
 
@@ -238,7 +251,7 @@ class _Step:
             )
         if self.asked != update.optimizer:
             said.append(f"made by {update.optimizer}, {self.asked} was asked for")
-        if missing := [name for name in record.trainable if name not in self.held]:
+        if missing := [name for name in self.trained if name not in self.held]:
             said.append(f"{_some(missing)} not in the optimizer")
         still = [name for name, tensor in moved.items() if not tensor.any()]
         if still and any(norm({name: wanted[name]}) for name in still):

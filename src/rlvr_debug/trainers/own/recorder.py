@@ -269,16 +269,8 @@ def _cut(micro: MicroBatch, split: Split, batch: Batch, rows: Tensor) -> None:
     assert micro.logprobs is not None
     places = split.places()[rows]
     weights = micro.given.importance_weights
-    own = {
-        name: None if value is None else value[rows]
-        for name, value in vars(batch).items()
-        if name not in ("importance_weights", "rows")
-    }
-    micro.given = Batch(
-        **own,  # type: ignore[arg-type]
-        importance_weights=None if weights is None else gathered(weights, places),
-        rows=rows,
-    )
+    weights = None if weights is None else gathered(weights, places)
+    micro.given = replace(batch.of_rows(rows), importance_weights=weights)
     micro.forward = replace(micro.forward, places=places)
     micro.logprobs = gathered(micro.logprobs, places)
     if micro.grad_logprobs is not None:

@@ -95,14 +95,13 @@ class Block:
     @classmethod
     def required(cls, given: Mapping[str, Any]) -> list[str]:
         """Return the keys that a file must say that says those which are given."""
-        return [key for key in keys_of(cls) if key not in cls.may_lack]
+        return [key for key in _in_files(cls) if key not in cls.may_lack]
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
         def check(value: Any) -> Any:
             if isinstance(value, dict):
-                known = [key for key in keys_of(cls) if key not in cls.elsewhere]
-                _check_keys(value, known, cls.required(value))
+                _check_keys(value, list(_in_files(cls)), cls.required(value))
             return value
 
         return core_schema.no_info_before_validator_function(check, handler(source))
@@ -112,7 +111,9 @@ class Block:
         found = handler.resolve_ref_schema(handler(schema))
         found.pop("title")
         found["required"] = cls.required({})
-        for key, name in keys_of(cls).items():
+        for key in cls.elsewhere:
+            del found["properties"][key]
+        for key, name in _in_files(cls).items():
             node, usual = found["properties"][key], told(_default(cls, key))
             node.setdefault("description", _descriptions(cls).get(name))
             node.pop("default", None)
@@ -127,8 +128,7 @@ class Entry(Block):
 
     @classmethod
     def required(cls, given: Mapping[str, Any]) -> list[str]:
-        keys = (key for key in keys_of(cls) if key not in cls.elsewhere)
-        return [key for key in keys if _default(cls, key) is MISSING]
+        return [key for key in _in_files(cls) if _default(cls, key) is MISSING]
 
 
 def _keys_of(kind: Any) -> dict[str, str]:
@@ -137,6 +137,11 @@ def _keys_of(kind: Any) -> dict[str, str]:
 
 
 keys_of: Callable[[Any], dict[str, str]] = functools.cache(_keys_of)
+
+
+def _in_files(block: type[Block]) -> dict[str, str]:
+    """Return the names of those fields that a file may say, by their keys."""
+    return {key: name for key, name in keys_of(block).items() if key not in block.elsewhere}
 
 
 def _check_keys(value: Mapping[str, Any], known: Collection[str], required: list[str]) -> None:
@@ -236,7 +241,7 @@ def told(value: Any) -> Any:
     if isinstance(value, Block):
         kind: Any = type(value)
         unsaid = {key: _default(kind, key) for key in kind.may_lack}
-        given = {key: getattr(value, name) for key, name in keys_of(kind).items()}
+        given = {key: getattr(value, name) for key, name in _in_files(kind).items()}
         return {k: told(v) for k, v in given.items() if k not in unsaid or v != unsaid[k]}
     if isinstance(value, Mapping):
         return {key: told(item) for key, item in value.items()}

@@ -1,7 +1,7 @@
 """What a check is: a pure function from a log to what it shows for one hypothesis, with the bound that it uses."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -44,7 +44,8 @@ class Reading:
 
     strength: one of the three above, 0 if nothing was found. values: what the check's texts name. amount: in [0, 1],
     orders equal strengths. says: which text, where the check has several. rollouts: those that show it, the clearest
-    first. steps: those that it speaks of, where these are others than the check's `at`.
+    first. steps: those that it speaks of, where these are others than the check's `at`. The check adds: sentence, and
+    measured, the numbers by their names.
     """
 
     strength: int
@@ -53,18 +54,8 @@ class Reading:
     says: str = ""
     rollouts: tuple[Passage, ...] = ()
     steps: tuple[Steps, ...] = ()
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A reading with its texts. strength, amount, rollouts, steps: as in Reading; measured: its numbers by their names."""
-
-    strength: int
-    measured: Mapping[str, float]
-    sentence: str
-    amount: float
-    rollouts: tuple[Passage, ...] = ()
-    steps: tuple[Steps, ...] = ()
+    sentence: str = ""
+    measured: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +65,12 @@ class Check(LogCheck):
     slug: str
     run: Callable[[Log], Reading | None]
 
-    def on(self, log: Log) -> Shown | None:
-        """Return what the log shows, None where too little is logged."""
+    def on(self, log: Log) -> Reading | None:
+        """Return what the log shows, in words, None where too little is logged."""
         for name, values in self.unless.items():
             if (value := argument_value(log.settings, name)) is not None and value in values:
-                return Shown(0, {}, f"`{name}` is {value}, so this is intended.", 0.0)
+                said = f"`{name}` is {value}, so this is intended."
+                return Reading(0, {}, 0.0, sentence=said)
         reading = self.run(log) if self._enough(log) else None
         if reading is None:
             return None
@@ -91,10 +83,7 @@ class Check(LogCheck):
             raise InputError(
                 f"{place}: unknown name {name}, expected one of {', '.join(reading.values)}"
             ) from None
-        measured = self._measured(reading.values)
-        return Shown(
-            reading.strength, measured, sentence, reading.amount, reading.rollouts, reading.steps
-        )
+        return replace(reading, sentence=sentence, measured=self._measured(reading.values))
 
     def _enough(self, log: Log) -> bool:
         """Return whether finite values are there: as many as `fewest` says, and one of each quantity of an alternative."""

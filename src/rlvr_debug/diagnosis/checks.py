@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from rlvr_debug.causes.check import LARGE, Check, Shown, log_checks
+from rlvr_debug.causes.check import LARGE, Check, Reading, log_checks
 from rlvr_debug.logs.log import Log, logged_as
 from rlvr_debug.logs.names import framework_of, names_of, quantities
 
@@ -17,7 +17,7 @@ WEIGHTS = Path(__file__).with_name("weights.json")
 # a first cause below is more often wrong than right
 STANDS_OUT = 0.5
 _MOST_SYMPTOMS = 4
-_NOTHING = Shown(0, {}, "", 0.0)
+_NOTHING = Reading(0, {}, 0.0)
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Finding:
 
     check: Check
     status: Status
-    shown: Shown = _NOTHING
+    shown: Reading = _NOTHING
     missing: tuple[str, ...] = ()
     explained_by: str = ""
 

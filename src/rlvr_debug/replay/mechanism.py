@@ -1,7 +1,5 @@
 """What the check of a case says of a hypothesis: is its mechanism there?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -15,7 +15,7 @@ from rlvr_debug.causes import load_hypothesis, stage_of
 from rlvr_debug.causes.unnamed import BLOCKS, unnamed_slug
 from rlvr_debug.errors import typed
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.study.model import Arm, Case, Changes, Params, SeedsByDesign
+from rlvr_debug.study.model import Arm, Params, SeedsByDesign
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
 
@@ -39,8 +39,7 @@ def arms(params: Params) -> list[Run]:
         training=params.training,
         trained_as=name,
     )
-    case = _changed(control, params.own_case)
-    case = replace(case, arm="case", design="case", faults=params.own_case.defects)
+    case = replace(_changed(control, params.own_case), arm="case", design="case")
     pairs = [
         _of_arm(params, arm, replace(case, arm=name, hypothesis=slug), control)
         for slug, own in sorted(params.arms.items())
@@ -67,9 +66,12 @@ def arms(params: Params) -> list[Run]:
     ]
 
 
-def _changed(run: Run, changes: Changes) -> Run:
+def _changed(run: Run, changes: Arm) -> Run:
+    given = stages_of(changes)
+    left = (fault for fault in run.faults if stage_broken(fault) not in given)
     return replace(
         run,
+        faults=(*left, *changes.defects),
         rollouts={**run.rollouts, **changes.rollouts},
         options={**run.options, **changes.options},
         training=replace(run.training, **changes.training),
@@ -79,8 +81,6 @@ def _changed(run: Run, changes: Changes) -> Run:
 def _of_arm(params: Params, arm: Arm, case: Run, control: Run) -> Iterator[Run]:
     """Yield the case with the arm's changes and, where it departs there, the control with that part of the case."""
     changes = _whole(params, arm)
-    given = stages_of(changes)
-    left = (fault for fault in case.faults if stage_broken(fault) not in given)
     environment = changes.environment or params.environment
     elsewhere = environment != params.environment
     # the case's rollouts are settings of its own environment
@@ -91,8 +91,8 @@ def _of_arm(params: Params, arm: Arm, case: Run, control: Run) -> Iterator[Run]:
     # vLLM's server is asked after each update whatever an option says
     watching = load_trainer(params.trainer).watching if params.sampler == "vllm" else frozenset()
     options = {key: v for key, v in mended.options.items() if key not in watching}
-    repair = replace(mended, design="repair", environment=environment, rollouts=rollouts)
-    yield replace(repair, faults=(*left, *changes.faults), options=options)
+    repair = replace(mended, design="repair", environment=environment)
+    yield replace(repair, rollouts=rollouts, options=options)
     own, right, changed = _parts(case), _parts(control), set(_parts_of(changes))
     departing = {p: v for p, v in own.items() if p in changed and v != right.get(p)}
     if not elsewhere and departing:
@@ -158,11 +158,9 @@ def stage_broken(fault: str) -> str:
     return "score" if ":" in fault else stage_of(fault)
 
 
-def stages_of(changes: Case | Arm) -> list[str]:
-    """Return the stages that a case breaks, or of which an arm has another implementation than the case."""
-    if isinstance(changes, Case):
-        return list(map(stage_broken, changes.defects))
-    return [*changes.swap, *map(stage_broken, changes.faults)]
+def stages_of(changes: Arm) -> list[str]:
+    """Return the stages that are given another implementation: a right one, or a broken one."""
+    return [*changes.swap, *map(stage_broken, changes.defects)]
 
 
 def _parts(run: Run) -> dict[Part, Any]:

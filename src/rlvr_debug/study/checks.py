@@ -24,7 +24,7 @@ from rlvr_debug.study.arms import (
     runs,
     stages_of,
 )
-from rlvr_debug.study.model import HEALTHY, Arm, Case, Changes, Params
+from rlvr_debug.study.model import HEALTHY, Arm, Params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Demands, Trainer
 from rlvr_debug.venvs import venv_names
@@ -59,7 +59,7 @@ def _check(params: Params) -> None:
         stages = stages_of(block)
         if len(set(stages)) < len(stages):
             raise Wrong(f"key '{key}.faults' has two faults of one stage, expected one")
-        main = (isinstance(block, Arm) and block.environment) or params.environment
+        main = block.environment or params.environment
         _check_rollouts(block, key, params.environments[main])
     taken: dict[str, str] = {}
     for slug, own in params.arms.items():
@@ -142,14 +142,14 @@ def _check_trainer(params: Params) -> None:
         )
 
 
-def _blocks(params: Params) -> dict[str, Case | Arm]:
-    blocks: dict[str, Case | Arm] = {f"cases.{name}": case for name, case in params.cases.items()}
+def _blocks(params: Params) -> dict[str, Arm]:
+    blocks: dict[str, Arm] = {f"cases.{name}": case for name, case in params.cases.items()}
     for slug, own in params.arms.items():
         blocks |= {f"hypotheses.{slug}.arms.{name}": arm for name, arm in own.items()}
     return blocks
 
 
-def _without_counterpart(params: Params, trainer: Trainer, case: Case) -> list[str]:
+def _without_counterpart(params: Params, trainer: Trainer, case: Arm) -> list[str]:
     """Return the keys that say what this trainer has no counterpart for."""
     known = ("stall_seconds", *trainer.command_keys)
     given = [f"command.{key}" for key in sorted(told(params.command)) if key not in known]
@@ -275,7 +275,7 @@ def _check_with(params: Params, key: str, arm: Arm, seen: tuple[str, ...]) -> No
         _check_with(params, key, known[name], (*seen, name))
 
 
-def _check_rollouts(arm: Changes, key: str, settings: EnvironmentSettings) -> None:
+def _check_rollouts(arm: Arm, key: str, settings: EnvironmentSettings) -> None:
     for name, value in arm.rollouts.items():
         _known(name, vars(settings), f"{key}.rollouts", "setting")
         if name == "weights":

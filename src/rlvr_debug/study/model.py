@@ -142,27 +142,30 @@ class Vllm(Block):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changes(Block):
-    """What the case changes about a healthy run, or an arm about the case."""
+class Arm(Block):
+    """What an intervention changes about the case."""
 
     faults: Unique[Text] = ()
-    """Faults by name (src/rlvr_debug/causes/), at most one per stage."""
+    """Faults by name to add to the case; each replaces the case's fault of that stage, if any."""
     rollouts: _Rollouts = field(default_factory=dict)
     """Settings of the environment that training rollouts change; held-out evaluation never does."""
     options: _Options = field(default_factory=dict)
     """Settings that only the trainer knows."""
     training: _Training = field(default_factory=dict)
-    """Training settings that differ from the healthy control's."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case(Changes):
-    """How a training run departs from a healthy one."""
-
+    """Training settings that differ from the case's."""
+    environment: Annotated[Text, OneOf(environment_names)] = ""
+    """Run the case in this environment instead."""
+    swap: Unique[Text] = ()
+    """Stages to run with the right implementation."""
+    with_: Annotated[Unique[Text], Field(alias="with")] = ()
+    """Other arms to combine with this one, to test an interaction."""
     reward: Annotated[Text, Field(pattern=r"^[^:]+\.py:[A-Za-z_][A-Za-z0-9_]*$")] = ""
     """Your reward function to train on, as `file.py:name` from the project's root, with trainer trl; its stage is score."""
 
-    may_lack: ClassVar = ("reward", "rollouts", "options", "training")
+    may_lack: ClassVar[tuple[str, ...]] = (
+        *("environment", "swap", "faults", "with", "rollouts", "options", "training"),
+    )
+    elsewhere: ClassVar[tuple[str, ...]] = ("reward",)
 
     @property
     def defects(self) -> tuple[str, ...]:
@@ -171,23 +174,16 @@ class Case(Changes):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arm(Changes):
-    """What an intervention changes about the case."""
+class Case(Arm):
+    """How a training run departs from a healthy one."""
 
-    environment: Annotated[Text, OneOf(environment_names)] = ""
-    """Run the case in this environment instead."""
-    swap: Unique[Text] = ()
-    """Stages to run with the right implementation."""
     faults: Unique[Text] = ()
-    """Faults by name to add to the case; each replaces the case's fault of that stage, if any."""
-    with_: Annotated[Unique[Text], Field(alias="with")] = ()
-    """Other arms to combine with this one, to test an interaction."""
+    """Faults by name (src/rlvr_debug/causes/), at most one per stage."""
     training: _Training = field(default_factory=dict)
-    """Training settings that differ from the case's."""
+    """Training settings that differ from the healthy control's."""
 
-    may_lack: ClassVar = (
-        *("environment", "swap", "faults", "with", "rollouts", "options", "training"),
-    )
+    may_lack: ClassVar = ("reward", "rollouts", "options", "training")
+    elsewhere: ClassVar = ("environment", "swap", "with")
 
 
 @dataclass(frozen=True, kw_only=True)

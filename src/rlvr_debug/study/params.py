@@ -243,7 +243,7 @@ def arm_of(arm: Intervention, params: Params) -> Arm:
         "options": params.options,
     }
     swap = () if arm.settings and params.trainer != "own" else arm.swap
-    changed = {
+    changed: dict[str, Any] = {
         kind: {
             name: value_of(
                 value, getattr(case, kind).get(name, control.get(name)), control.get(name)

@@ -1,7 +1,5 @@
 """One row per arm: what it gains over the untrained model, and its effect with all that is tested about it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf, nan
 from typing import Any

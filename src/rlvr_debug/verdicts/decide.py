@@ -6,8 +6,6 @@ less the control with that part as in the case, and finds one that another defec
 everything, and the arms of localisers are judged apart. The arrays are in rule.py, the arms in arms.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan

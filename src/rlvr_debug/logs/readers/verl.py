@@ -1,7 +1,5 @@
 """verl's console (0.8.0.dev, utils/logger/aggregate_logger.py): `step:3 - actor/entropy:0.41 - …`, validation in lines of its own."""
 
-from __future__ import annotations
-
 import re
 
 from rlvr_debug.logs.console import NUMBER, Line, Reader, number

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
 from rlvr_debug.grpo.loss import Batch as Sequences
@@ -26,9 +25,10 @@ from rlvr_debug.recorders.keeping import (
     groups_of,
     kept,
     names_of,
+    stacked,
     state_of,
 )
-from rlvr_debug.recorders.trl.objects import adapters_of
+from rlvr_debug.recorders.trl.objects import adapters_of, plain_module
 from rlvr_debug.replay.network import plain_weights
 from rlvr_debug.replay.record import (
     Batch,
@@ -91,7 +91,7 @@ class _Watch(Processes, Observer):
             settings=settings_of(training.settings, training.environment, training.chat),
             tokenizer=training.chat.tokenizer,
             tools=list(training.environment.tools) or None,
-            build=partial(_plain_module, policy.model),
+            build=partial(plain_module, policy.model),
             scalings=adapters_of(policy.model),
             trainable=tuple(name for name, tensor in names.items() if tensor.requires_grad),
         )
@@ -199,9 +199,9 @@ class _Watch(Processes, Observer):
         for update in own:
             for micro, rows in zip(update.micro_batches, parts, strict=True):
                 _cut(micro, split, batch, rows)
-        corrected = [m.given.importance_weights for u in own[:1] for m in u.micro_batches]
-        if all(weights is not None for weights in corrected) and corrected:
-            batch = replace(batch, importance_weights=joined(corrected, batch.loss_mask.shape[1]))
+        given = (m.given.importance_weights for u in own[:1] for m in u.micro_batches)
+        if corrected := [weights for weights in given if weights is not None]:
+            batch = replace(batch, importance_weights=torch.cat(corrected))
         self.record.generations.append(
             Generation(
                 rows=[self._row(rollout) for rollout in step.rollouts],
@@ -269,16 +269,8 @@ def _cut(micro: MicroBatch, split: Split, batch: Batch, rows: Tensor) -> None:
     assert micro.logprobs is not None
     places = split.places()[rows]
     weights = micro.given.importance_weights
-    own = {
-        name: None if value is None else value[rows]
-        for name, value in vars(batch).items()
-        if name not in ("importance_weights", "rows")
-    }
-    micro.given = Batch(
-        **own,  # type: ignore[arg-type]
-        importance_weights=None if weights is None else gathered(weights, places),
-        rows=rows,
-    )
+    weights = None if weights is None else gathered(weights, places)
+    micro.given = replace(batch.of_rows(rows), importance_weights=weights)
     micro.forward = replace(micro.forward, places=places)
     micro.logprobs = gathered(micro.logprobs, places)
     if micro.grad_logprobs is not None:
@@ -312,13 +304,6 @@ def _messages(rollout: Rollout) -> list[dict[str, Any]]:
     return messages
 
 
-def _plain_module(model: Any) -> Any:
-    """Return a module of the same architecture, with any weights."""
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_config(model.config)
-
-
 # --- sequences as a record has them
 
 
@@ -343,9 +328,9 @@ class Split:
     def sequences(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return prompts, padded on the left, and their mask, [B, P]; completions and their mask, [B, C]."""
         rows = zip(self._batch.ids, self.starts.tolist(), strict=True)
-        prompts = [ids[:start].flip(0) for ids, start in rows]
-        ids = pad_sequence(prompts, batch_first=True).flip(1)
-        mask = pad_sequence([torch.ones_like(each) for each in prompts], batch_first=True).flip(1)
+        prompts = [ids[None, :start] for ids, start in rows]
+        ids = stacked(prompts, "prompts")
+        mask = stacked([torch.ones_like(each) for each in prompts], "prompts")
         real = (self.places() > 0).long()
         return ids, mask, self.of(self._batch.ids), real
 
@@ -354,13 +339,3 @@ def gathered(values: Tensor, places: Tensor) -> Tensor:
     """Return values, [b, t], at these places, [b, C]; 0 where there are none."""
     inside = (places > 0) & (places < values.shape[1])
     return values.gather(1, places.clamp(max=values.shape[1] - 1)) * inside
-
-
-def joined(parts: Sequence[Tensor | None], width: int) -> Tensor:
-    """Return the rows of all parts, [b, c], in the width of completions; padding is 1."""
-    padded = [
-        torch.nn.functional.pad(part, (0, width - part.shape[1]), value=1.0)
-        for part in parts
-        if part is not None
-    ]
-    return torch.cat(padded)

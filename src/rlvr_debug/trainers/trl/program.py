@@ -1,7 +1,5 @@
 """One run of TRL's GRPOTrainer, in TRL's own environment: `python -m rlvr_debug.trainers.trl.program params.json`."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import runpy

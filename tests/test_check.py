@@ -559,7 +559,9 @@ def test_a_judge_s_noise_is_measured_and_no_deviation(
             "",
             "Qwen2ForSequenceClassification is not deterministic: it is a model in training mode",
         ),
-        (False, "sorted", "Sorting returns the rewards in another order than the completions"),
+        (False, "sorted", "Moving returns the rewards in another order than the completions"),
+        # as rewards are in the order in which workers end, another one in each call
+        (False, "shuffled", "Moving returns the rewards in another order than the completions"),
     ],
 )
 def test_a_reward_model_is_recorded_and_called_again_as_a_function_is(
@@ -567,15 +569,16 @@ def test_a_reward_model_is_recorded_and_called_again_as_a_function_is(
 ) -> None:
     from transformers import AutoConfig, Qwen2ForSequenceClassification
 
-    class Sorting(Qwen2ForSequenceClassification):  # type: ignore[misc]
+    class Moving(Qwen2ForSequenceClassification):  # type: ignore[misc]
         def forward(self, *given: Any, **named: Any) -> Any:
             out = super().forward(*given, **named)
-            out.logits = out.logits.sort(0).values
+            drawn = torch.randperm(len(out.logits))
+            out.logits = out.logits.sort(0).values if flaw == "sorted" else out.logits[drawn]
             return out
 
     torch.manual_seed(1)
     config = AutoConfig.from_pretrained(str(TINY), num_labels=1, attention_dropout=0.1)
-    judge = (Sorting if flaw else Qwen2ForSequenceClassification)(config).train(training)
+    judge = (Moving if flaw else Qwen2ForSequenceClassification)(config).train(training)
     torch.nn.init.normal_(judge.score.weight, std=0.5)
     judge.config._name_or_path = str(TINY)
     answer = checked(built(reward=judge))

@@ -443,6 +443,17 @@ def test_a_rate_that_is_squared_is_said_and_a_warm_up_is_not() -> None:
     assert found(usual, "rate in effect").passed
 
 
+@pytest.mark.parametrize(("total", "passed"), [(8, False), (2, True)])
+def test_a_schedule_that_ends_before_the_training_is_said(total: int, passed: bool) -> None:
+    """One that is told the steps of an epoch without its generations; the last step of a training may have no rate."""
+    ended = record(LEARNED, learning_rate=1e-3, total_steps=total)
+    trained(ended, rate=1e-3)
+    ended.updates[1].groups = [ParameterGroup(("w",), 0.0, 0.0)]
+    one = found(ended, "rate in effect")
+    assert one.passed is passed
+    assert one.said.startswith("the rate is 0 in the last recorded step, and 6 steps") != passed
+
+
 def test_weights_that_round_their_updates_away_are_said() -> None:
     made = record(LEARNED)
     trained(made, moved=0.0)
@@ -473,6 +484,23 @@ def test_a_setting_that_the_loss_does_not_read_is_said(
     one = found(made, "settings without effect")
     assert one.passed is read
     assert read or f"`{name}` ({value}) set, and without effect" in one.said
+
+
+@pytest.mark.parametrize(("name", "value"), [("delta", 1.5), ("clip", 0.1), ("epsilon_high", 0.15)])
+def test_a_bound_of_the_ratio_of_whole_sequences_is_not_said_to_be_unread(
+    name: str, value: float
+) -> None:
+    """A mean over the tokens of a reply differs less from 1 than the ratio of a token, and reached no bound."""
+    told = {"loss_type": "grpo", "importance_sampling_level": "sequence", name: value}
+    made = record(LEARNED, **told)
+    [generation] = made.generations
+    long = {"completion_ids": 40, "completion_mask": 40, "loss_mask": 40}
+    assert generation.batch is not None
+    wide = {n: getattr(generation.batch, n).repeat(1, times) for n, times in long.items()}
+    made.generations[0] = replace(generation, batch=replace(generation.batch, **wide))
+    trained(made)
+    made.own = Own(chosen=({"clip": "epsilon"}.get(name, name),))
+    assert found(made, "settings without effect").measured == {"set": 1, "without_effect": 0}
 
 
 def test_the_first_prompt_is_in_its_template_and_ids_that_are_none_break_no_answer() -> None:

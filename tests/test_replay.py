@@ -312,6 +312,25 @@ def test_the_reference_is_judged_in_micro_batches_where_their_loss_asks_for_it(
     assert judged(record, "reference log-probabilities").status == DEVIATES
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_old_log_probabilities_that_each_update_computes_again_are_told_and_their_rounding_is_not(
+    healthy: Record, again: bool
+) -> None:
+    """They were said to be of other rows, exactly compared, in *micro-batches*."""
+    record = copy.deepcopy(healthy)
+    for update in record.updates:
+        for micro in update.micro_batches:
+            assert micro.logprobs is not None
+            assert micro.given.old is not None
+            old = micro.logprobs if again else micro.given.old * (1 + 1e-7)
+            micro.given = replace(micro.given, old=old.clone())
+    found = judged(record, "old log-probabilities")
+    assert found.status == (DEVIATES if again else AGREES)
+    name = "computed again in each update: the ratio is always 1"
+    assert [each.name for each in found.names] == [name] * again
+    assert status(record, "micro-batches") == AGREES
+
+
 @pytest.mark.parametrize("by_prompt", [False, True])
 def test_one_reward_for_all_is_no_deviation_but_one_for_each_prompt_is(
     healthy: Record, by_prompt: bool

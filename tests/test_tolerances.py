@@ -449,8 +449,7 @@ def test_a_weight_that_is_unfrozen_later_and_in_no_group_of_the_optimizer_is_tol
     size: float, group: str, deviates: bool
 ) -> None:
     record = stepped("AdamW", "float32", 1e-3, 1e-2)
-    for weights in record.weights:
-        weights["late"] = torch.ones(3)
+    record.weights = [{**weights, "late": torch.ones(3)} for weights in record.weights]
     [update] = record.updates
     assert update.clipped is not None
     update.clipped["late"] = normal(5, 3, size=size)

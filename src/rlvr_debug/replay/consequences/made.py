@@ -28,8 +28,13 @@ _READ = (
     *("sapo_temperature_pos", "sapo_temperature_neg", "vespo"),
 )
 _CALLED = {"clip": "epsilon"}  # as arguments of TRL
-_NOISES = (0.5, 0.05)  # of log-probabilities, so that ratios are not 1 as in a first update
-_DRAWS = 8
+_NOISES = (
+    0.5,
+    0.2,
+    0.1,
+    0.05,
+)  # of log-probabilities, so that ratios are not 1 as in a first update
+_DRAWS = 16
 _LARGEST = 10.0
 _STATES, _TOKENS = 64, 16
 _NEAR, _FAR = 0.1, 1.0  # standard deviation of the difference in logits
@@ -162,11 +167,16 @@ def _moved_away(settings: Settings, update: Update, seed: int, noise: float) -> 
     micros = []
     for micro in _known(update):
         now = seen(micro.logprobs).double()
-        off = noise * torch.randn(now.shape, generator=generator, dtype=now.dtype)
-        old = (now + off).clamp(max=0)
+        # of whole sequences too, whose ratio is a mean over tokens
+        of_tokens, of_rows = (
+            noise * torch.randn(shape, generator=generator, dtype=now.dtype)
+            for shape in (now.shape, (len(now), 1))
+        )
+        off = of_tokens + of_rows
+        old = now + off.clamp(max=0)
         entropies = torch.rand(now.shape, generator=generator, dtype=now.dtype)
         signs = torch.randn(micro.given.advantages.shape, generator=generator).sign()
-        now = now - far * torch.randint(2, (len(now), 1), generator=generator)
+        now = now - off.clamp(min=0) - far * torch.randint(2, (len(now), 1), generator=generator)
         given = replace(
             micro.given,
             old=old,
@@ -261,7 +271,11 @@ def rate(record: Record) -> Consequence | None:
         said += f"; an update moves the weights by {measured['relative']:.2g} of their size"
     # a schedule that warms up, or has come to its end, is one that was asked for
     late = settings.first_step > settings.total_steps / 2
-    return Consequence("rate in effect", measured, share >= _RATE or rising or late, said)
+    if over := not rates[-1] and max(rates) > 0 and left > 0 and not late:
+        said = f"the rate is 0 in the last recorded step, and {left} steps of the training are left"
+    return Consequence(
+        "rate in effect", measured, (share >= _RATE or rising or late) and not over, said
+    )
 
 
 def weights_moved(record: Record) -> Consequence | None:

@@ -127,13 +127,17 @@ def compare_sampler(
 
 @dataclass(frozen=True)
 class _Held:
-    """Log-probabilities that are kept: `which` of the batch's; weights: number of the policy's at their time, where known."""
+    """Log-probabilities that are kept: `which` of the batch's.
+
+    weights, read: numbers of the policy's when they were computed, and when a micro-batch reads them, where known.
+    """
 
     network: Network
     batch: Batch
     which: str
     weights: int | None
     reference: Weights | None
+    read: int | None = None
 
 
 def old(record: Record, network: Network) -> Iterator[judge.Instance]:
@@ -145,10 +149,11 @@ def old(record: Record, network: Network) -> Iterator[judge.Instance]:
             for update in record.updates
         ]
         micros = [micro for each in served for micro in each]
-        own = [whole] if whole.old is not None else [micro.given for micro in micros]
-        kept = [batch for batch in own if batch.old is not None]
-        for batch in kept if generation.weights is not None else ():
-            held = _Held(network, batch, "old", generation.weights, record.reference)
+        own: list[tuple[Batch, int | None]] = [(whole, None)] if whole.old is not None else []
+        own += [(m.given, m.weights) for m in micros if not own or _other_old(whole, m.given)]
+        kept = [(batch, read) for batch, read in own if batch.old is not None]
+        for batch, read in kept if generation.weights is not None else ():
+            held = _Held(network, batch, "old", generation.weights, record.reference, read)
             yield judge.Instance(where, partial(compare_held, held))
         serves = sum(bool(each) for each in served)
         if not kept and serves > 1:
@@ -156,6 +161,15 @@ def old(record: Record, network: Network) -> Iterator[judge.Instance]:
             need(known, "no old log-probabilities, nor a loss that reads them, were recorded")
             said = f"none are kept, though it serves {serves} updates: the ratio is always 1"
             yield judge.certain(where, 1, said)
+
+
+def _other_old(whole: Batch, given: Batch) -> bool:
+    """Return whether a micro-batch has its rows' tokens and other old log-probabilities than the generation."""
+    if whole.old is None or given.old is None or given.rows is None:
+        return False
+    kept, width = whole.of_rows(given.rows), given.completion_ids.shape[1]
+    same = torch.equal(kept.completion_ids[:, :width], given.completion_ids)
+    return same and not torch.equal(seen(kept.old)[:, :width], given.old)
 
 
 def reference(record: Record, network: Network) -> Iterator[judge.Instance]:
@@ -208,7 +222,7 @@ def _followed(network: Network, number: int) -> Weights | None:
 def compare_held(
     held: _Held,
     *,
-    model: Literal["", "policy", "first policy", "reference"] = "",
+    model: Literal["", "policy", "first policy", "reference", "the update's"] = "",
     updates_ago: int = 0,
     another: bool = False,
     then: _Then | Literal["other rows"] = "",
@@ -222,6 +236,9 @@ def compare_held(
         weights = _weights_before(network, held.weights, updates_ago)
     elif model == "first policy":
         weights = network.policy(0)
+    elif model == "the update's":
+        later = held.read is not None and held.read != held.weights
+        weights = _weights_before(network, held.read, 0) if later else None
     batch = held.batch.of_rows(network.record.chosen(len(held.batch.completion_ids)))
     counted = batch.loss_mask.bool() & batch.completion_mask.bool()
     if weights is None:

@@ -74,7 +74,9 @@ def _wrong(
     if shared := sum(own is False for own in columns.get("environments", ())):
         said = f": {shared} of {len(got)} rows share their state with a row that was reset later"
         found["is given environments of other rows"] = said
-    if call.again is not None and not _same(call.again, got):
+    if _in_another_order(call):
+        found["returns the rewards in another order than the completions"] = ""
+    elif call.again is not None and not _same(call.again, got):
         off, *others = [_off(each, got) for each in _repeats(call)]
         if call.in_training_mode:
             found["is not deterministic"] = ": it is a model in training mode"
@@ -82,13 +84,8 @@ def _wrong(
             found["is not deterministic"] = ""
         elif any(each > _NOISES * off for each in others):
             found["depends on the order of the batch"] = ", by more than its noise"
-    elif call.alone is not None and not _same(call.alone, got):
-        if _same(sorted(call.alone), sorted(got)):
-            found["returns the rewards in another order than the completions"] = ""
-        elif call.backwards is not None and not _same(call.backwards, got):
-            found["depends on the order of the batch"] = ""
-        # else it is meant: a reward relative to the others, whatever their order
     elif call.backwards is not None and not _same(call.backwards, got):
+        # what differs alone only is meant: a reward relative to the others, whatever their order
         found["depends on the order of the batch"] = ""
     settled = call.again is None or _same(call.again, got)
     if call.together is not None and settled and not _same(call.together, got):
@@ -98,6 +95,14 @@ def _wrong(
     if generation.rewards is not None and not _used(record, generation, call):
         found["returns what is not used: rewards changed after the call"] = ""
     return found
+
+
+def _in_another_order(call: RewardCall) -> bool:
+    """Return whether the rewards are those of the completions one by one, but not in their order, which may be another each time."""
+    if call.alone is None or _same(call.alone, call.returned):
+        return False
+    together = (each for each in (call.returned, call.again) if each is not None)
+    return all(_same(sorted(each), sorted(call.alone)) for each in together)
 
 
 def _repeats(call: RewardCall) -> list[list[float]]:

@@ -5,14 +5,28 @@ import tempfile
 from datasets import Dataset
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
-from trl.chat_template_utils import qwen3_template
 
 TINY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tiny")
-SYSTEM = (
-    "Answer the question. Look up what you need with retrieve_documents, one fact at a time. Then answer, and cite the "
-    "documents that you used: <answer>...</answer>\n<cite>[1][2]</cite>"
-)
-NOTES = ["7 and 8 are 15.", "9 less 4 is 5.", "2 by 6 is 12."]
+NOTES = ["15", "9 - 4", "is 12"]
+
+# this model often forgets to close a call: a call also ends where the next one starts, or with the turn
+RESPONSE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "tool_calls": {
+            "open": '<tool_call>\n{"name": "retrieve_documents", "arguments": {"query": "look up',
+            "close_pattern": r'"\}\}\s*</tool_call>\s*|(?=<tool_call>)|(?=<\|im_end\|>)',
+            "repeats": True,
+            "content": "text",
+            "transform": {
+                "type": "function",
+                "function": {"name": "retrieve_documents", "arguments": {"query": "{content}"}},
+            },
+        },
+        "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
+    },
+}
 
 
 async def retrieve_documents(query: str):
@@ -35,23 +49,18 @@ def says_little(completions, **kwargs):
 
 
 tokenizer = AutoTokenizer.from_pretrained(TINY, padding_side="left")
-tokenizer.response_template = qwen3_template
+tokenizer.response_template = RESPONSE
 
-
-def chat(question):
-    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
-
-
-questions = [f"Who is the mentor of {a}{b}?" for a in range(2, 7) for b in range(3, 8)]
+questions = [f"Tell me {a} minus {b}." for a in range(12, 17) for b in range(3, 8)]
 trainer = GRPOTrainer(
     model=TINY,
     processing_class=tokenizer,
     tools=[retrieve_documents],
     reward_funcs=[used_the_tool, says_little],
-    train_dataset=Dataset.from_dict({"prompt": [chat(q) for q in questions]}),
+    train_dataset=Dataset.from_dict({"prompt": [[{"role": "user", "content": q}] for q in questions]}),
     args=GRPOConfig(
         output_dir=tempfile.mkdtemp(), use_cpu=True, bf16=False, report_to=[], save_strategy="no",
-        max_tool_calling_iterations=2, max_completion_length=64, num_generations=8, per_device_train_batch_size=8,
+        max_tool_calling_iterations=2, max_completion_length=96, temperature=1.5, num_generations=8, per_device_train_batch_size=8,
         learning_rate=1e-4, max_steps=4, logging_steps=1,
     ),
 )

@@ -5,13 +5,26 @@ import tempfile
 from datasets import Dataset
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
-from trl.chat_template_utils import qwen3_template
 
 
-SYSTEM = (
-    "Answer the question. Look up what you need with retrieve_documents, one fact at a time. Then answer, and cite the "
-    "documents that you used: <answer>...</answer>\n<cite>[1][2]</cite>"
-)
+# this model often forgets to close a call: a call also ends where the next one starts, or with the turn
+RESPONSE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "tool_calls": {
+            "open": '<tool_call>\n{"name": "retrieve_documents", "arguments": {"query": "look up',
+            "close_pattern": r'"\}\}\s*</tool_call>\s*|(?=<tool_call>)|(?=<\|im_end\|>)',
+            "repeats": True,
+            "content": "text",
+            "transform": {
+                "type": "function",
+                "function": {"name": "retrieve_documents", "arguments": {"query": "{content}"}},
+            },
+        },
+        "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
+    },
+}
 
 
 class Library:
@@ -50,18 +63,15 @@ def digits(completions, environments, **kwargs):
 if __name__ == "__main__":
     here = os.path.dirname(os.path.abspath(__file__))
     tok = AutoTokenizer.from_pretrained(os.path.join(here, "tiny"), padding_side="left")
-    tok.response_template = qwen3_template
+    tok.response_template = RESPONSE
     ds = Dataset.from_dict({
-        "prompt": [
-            [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"Who is the mentor of {i}?"}]
-            for i in range(24)
-        ],
+        "prompt": [[{"role": "user", "content": f"Tell me {i} minus 5."}] for i in range(24)],
         "seed": list(range(24)),
     })
     GRPOTrainer(
         os.path.join(here, "tiny"), digits, processing_class=tok, train_dataset=ds, environment_factory=Library,
         args=GRPOConfig(tempfile.mkdtemp(), use_cpu=True, bf16=False, report_to=[], save_strategy="no",
-                        max_tool_calling_iterations=2, max_completion_length=64, num_generations=4,
+                        max_tool_calling_iterations=2, max_completion_length=96, temperature=1.5, num_generations=4,
                         per_device_train_batch_size=4, gradient_accumulation_steps=2, learning_rate=1e-4,
                         max_steps=4, logging_steps=1, loss_type="dr_grpo", scale_rewards="none"),
     ).train()

@@ -1,7 +1,6 @@
 """Settings and fixtures for every test file."""
 
-from __future__ import annotations
-
+import gc
 import shutil
 import sys
 import time
@@ -45,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return LONGEST.index(file) if heavy and file in LONGEST else len(LONGEST)
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Take what was imported out of the garbage collector's sight: each training of a trainer of TRL's has it look at all."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,7 +1,5 @@
 """Copies of the project, in which commands are run as a user would run them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

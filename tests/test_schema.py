@@ -1,7 +1,5 @@
 """The schema of params.yaml tells every key's meaning, and what the shipped params.yaml says."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from copy import deepcopy

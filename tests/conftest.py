@@ -1,7 +1,6 @@
 """Settings and fixtures for every test file."""
 
 import gc
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from rlvr_debug.study.jobs import pin_kernels
-from tests.copies import project
+from tests.copies import again, project
 
 # what is compared with a study's bytes is computed as its jobs compute it; before torch is imported
 pin_kernels()
@@ -210,5 +209,4 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copied(original: Path, tmp_path: Path) -> Path:
     """A copy of the project, to be changed."""
-    shutil.copytree(original, tmp_path / "project", symlinks=True)
-    return tmp_path / "project"
+    return again(original, tmp_path / "project")

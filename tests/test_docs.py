@@ -21,7 +21,7 @@ from rlvr_debug.files import read_yaml
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import variants_of
 from rlvr_debug.study.params import load_params, parse_params
-from tests.copies import call
+from tests.copies import again, call
 from tests.made_up_study import CAUSE_FOUND, Study
 from tests.pages import BLOCK, DOCS, INLINE, ROOT, commands_of, pages
 
@@ -242,8 +242,7 @@ def to_run() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def lent(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project, for commands that leave nothing which others would meet."""
-    place = tmp_path_factory.mktemp("lent") / "project"
-    return Path(shutil.copytree(original, place, symlinks=True))
+    return again(original, tmp_path_factory.mktemp("lent") / "project")
 
 
 @pytest.mark.parametrize(("command", "how"), list(to_run()))

@@ -1,7 +1,5 @@
 """A real browser: started once for a file of tests, with no network of its own, and what it asked for and said."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

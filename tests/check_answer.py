@@ -1,7 +1,5 @@
 """Answers of a check, made up: what a page shows of one, and what a verdict makes of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rlvr_debug.causes import hypothesis_names

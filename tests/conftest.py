@@ -1,8 +1,6 @@
 """Settings and fixtures for every test file."""
 
-from __future__ import annotations
-
-import shutil
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from rlvr_debug.study.jobs import pin_kernels
-from tests.copies import project
+from tests.copies import again, project
 
 # what is compared with a study's bytes is computed as its jobs compute it; before torch is imported
 pin_kernels()
@@ -45,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return LONGEST.index(file) if heavy and file in LONGEST else len(LONGEST)
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Take what was imported out of the garbage collector's sight: each training of a trainer of TRL's has it look at all."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -205,5 +209,4 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copied(original: Path, tmp_path: Path) -> Path:
     """A copy of the project, to be changed."""
-    shutil.copytree(original, tmp_path / "project", symlinks=True)
-    return tmp_path / "project"
+    return again(original, tmp_path / "project")

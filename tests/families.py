@@ -1,7 +1,5 @@
 """The families of models that we train: a tokenizer of bytes with each one's chat template, and tiny random models."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """A stand-in for the Hugging Face hub on this machine: it answers the hub's client with files of ours."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import re

@@ -1,7 +1,5 @@
 """Programs of ours, run in this process: to start Python and import takes longer than most of what they do."""
 
-from __future__ import annotations
-
 import io
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """Result files of a study that nobody ran, where a real one has them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

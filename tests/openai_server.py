@@ -6,8 +6,6 @@ and come back as `tool_calls`. A call that cannot be read stays text.
     python -m tests.openai_server    # the tiny model, until interrupted
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A command is a line of a fenced `sh` block, or inline code that begins with a tool.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,8 +1,6 @@
 """A run of scripts/train.py whose optimizer is all but plain gradient descent: what the weights moved by
 is the gradient. For test_processes.py, by itself or under `accelerate launch`."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

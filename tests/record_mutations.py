@@ -1,7 +1,5 @@
 """Records with one thing wrong: a key, a value, a tensor or a byte, drawn from a seed."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """What tests share: what the first worker who needs it makes, how a program ends, and to wait for something."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Whole studies, simulated, run and judged by the real code: each arm has the seeds that looks choose, or a fixed design's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

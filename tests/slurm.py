@@ -4,8 +4,6 @@ One node of two cores and two GPUs that are plain files, with keys, ports, state
 no accounting. By hand, as root: `python -m tests.slurm` runs a shell in which squeue and sbatch work.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

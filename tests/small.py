@@ -1,7 +1,5 @@
 """A training that takes no time: a random model that likes tool calls, a few rows, two steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, get_args, get_type_hints

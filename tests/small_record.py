@@ -1,7 +1,5 @@
 """A record of a few real steps of a small model, by plain PyTorch, and what is done with its folder."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Mapping

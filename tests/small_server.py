@@ -4,8 +4,6 @@ It reads the model, the place and the key of vLLM's command line, and no flag of
 time and keeps nothing between them, so that a reply depends on its request alone, whatever else is asked meanwhile.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

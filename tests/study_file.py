@@ -1,7 +1,5 @@
 """Parameters with some other values, and a results/study.json for one job, as the workflow would write it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs with LoRA save their adapter and nothing else, and are judged with it on the base model."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

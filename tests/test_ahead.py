@@ -1,7 +1,5 @@
 """The held-out evaluation of a run in the process that trained it: the same bytes, taken only where they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each sentence of the answer is said of the studies whose tables hold it, and of no other."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -372,7 +370,7 @@ def studies_of_two_causes(draw: st.DrawFn) -> Reported:
     return reported(arms, draw(st.sampled_from([(), ("hidden-context",)])))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(studies() | studies_of_two_causes())
 def test_every_sentence_holds_of_the_tables_and_each_that_holds_is_said(study: Reported) -> None:
     sentences_hold(study)

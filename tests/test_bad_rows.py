@@ -1,7 +1,5 @@
 """Rows gone wrong in every way we could think of: each is taken as it is or refused by its line."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

@@ -1,7 +1,5 @@
 """Base models as they come: in shards, with tied embeddings, in 16 bits, from the hub."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The blind benchmark: blind, economical, and scored as its pages say. The whole of it is `make bench-faults`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """The report in a real browser: nothing fails, nothing is loaded, and the viewer's controls do what they say."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import gzip

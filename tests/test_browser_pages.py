@@ -1,7 +1,5 @@
 """The pages of a check, of a diagnosis and of docs/ in a real browser: read at any width, by day, by night and on paper."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """verifiers' own harness beside our held-out evaluation: the same rows, model and server earn the same, row by row."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The job of a study that checks its case, and the full study's arms."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Causes as folders: what each says and has, their order, and how a study takes its arms from there."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -37,11 +35,14 @@ TRAINERS = ("own", "trl", "command")
 
 
 @pytest.mark.parametrize("slug", hypothesis_names())
-def test_a_causes_folder_names_itself_what_shows_it_and_arms_that_change_something(
-    slug: str,
-) -> None:
+def test_a_causes_folder_says_everything_and_has_arms_that_change_something(slug: str) -> None:
     hypothesis = load_hypothesis(slug)
     assert hypothesis.slug == slug
+    texts = {k: v for k, v in asdict(hypothesis).items() if isinstance(v, str)}
+    assert all(text.strip() and "TODO" not in text for text in texts.values())
+    others = {*hypothesis.alternatives, *hypothesis.prerequisites, *hypothesis.interactions}
+    assert others <= set(hypothesis_names()) - {slug}
+    assert hypothesis.alternatives
     assert bool(segments_for(slug)) == (hypothesis.kind == "cause")
     for trainer in TRAINERS:
         arms = hypothesis.arms_on(trainer)
@@ -147,17 +148,6 @@ def test_times_of_nothing_is_the_controls_or_what_stands_otherwise() -> None:
 
 
 FULL = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")
-
-
-@pytest.mark.parametrize("slug", hypothesis_names())
-def test_a_hypothesis_says_everything(slug: str) -> None:
-    hypothesis = load_hypothesis(slug)
-    assert hypothesis.slug == slug
-    texts = {k: v for k, v in asdict(hypothesis).items() if isinstance(v, str)}
-    assert all(text.strip() and "TODO" not in text for text in texts.values())
-    others = {*hypothesis.alternatives, *hypothesis.prerequisites, *hypothesis.interactions}
-    assert others <= set(hypothesis_names()) - {slug}
-    assert hypothesis.alternatives
 
 
 @pytest.mark.parametrize("slug", hypothesis_names())

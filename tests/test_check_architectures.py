@@ -1,7 +1,5 @@
 """The check on other architectures than our own, and on weights with adapters."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +74,7 @@ def test_a_healthy_run_of_another_architecture_is_checked_and_not_flagged(
             per_device_train_batch_size=8,
             num_generations=4,
             max_completion_length=12,
-            max_steps=3,
+            max_steps=2,
             learning_rate=1e-3,
             bf16=False,
             report_to=[],
@@ -87,7 +85,7 @@ def test_a_healthy_run_of_another_architecture_is_checked_and_not_flagged(
         train_dataset=Dataset.from_list([{"prompt": asked, "number": n} for n in range(16)]),
         processing_class=tokenizer,
     )
-    answer = answered(*recorded(trainer, trainer.train, steps=3, rewards=True))
+    answer = answered(*recorded(trainer, trainer.train, steps=2, rewards=True))
     assert answer["first"] is None, answer["answer"]
     unseen = {each["segment"] for each in answer["segments"] if each["status"] == "not seen"}
     # a router's own loss has no reference

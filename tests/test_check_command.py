@@ -1,7 +1,5 @@
 """`rlvr-debug check SCRIPT` as a command: a script of TRL's in a process of its own, and words that are no check."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -32,10 +30,9 @@ if how == "never": sys.exit()
 if how == "cuda": torch.zeros(1, device="cuda")
 rows = [{{"prompt": f"What is {{a}} plus {{a}}?"}} for a in range(8)]
 def reward(completions, **_): return [float(len(c) % 5) for c in completions]
-def shaken(completions, **_): return [float(torch.rand(())) for c in completions]
 config = GRPOConfig("out", per_device_train_batch_size=4, num_generations=2, max_completion_length=8, max_steps=50,
                     learning_rate=1e-3, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True)
-trainer = GRPOTrainer({str(TINY)!r}, [shaken if how == "drawn" else reward], config, Dataset.from_list(rows),
+trainer = GRPOTrainer({str(TINY)!r}, [reward], config, Dataset.from_list(rows),
                       processing_class=AutoTokenizer.from_pretrained({str(TINY)!r}))
 print("a line of the script's own")
 if how == "changes": trainer.args.delta = 1.5
@@ -51,8 +48,10 @@ def run(folder: Path, *words: str) -> CompletedProcess[str]:
     return called(main, "rlvr-debug", "check", *words[:-1], str(script), words[-1], root=folder)
 
 
-def test_a_script_is_checked_and_ended(tmp_path: Path) -> None:
-    done = run(tmp_path, "--json", "healthy")
+def test_a_script_is_checked_and_ended_and_arguments_that_it_changes_are_said(
+    tmp_path: Path,
+) -> None:
+    done = run(tmp_path, "--json", "changes")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["first"] is None
@@ -60,22 +59,8 @@ def test_a_script_is_checked_and_ended(tmp_path: Path) -> None:
     assert set(answer["seconds"]) == {"imports", "steps", "check"}
     assert "a line of the script's own" in done.stderr
     assert "never printed" not in done.stderr
-
-
-def test_arguments_that_a_script_changes_after_it_made_the_trainer_are_said(tmp_path: Path) -> None:
-    done = run(tmp_path, "--json", "changes")
-    assert done.returncode == 0, done.stderr
-    [said] = [note for note in json.loads(done.stdout)["notes"] if "arguments" in note]
+    [said] = [note for note in answer["notes"] if "arguments" in note]
     assert "the script changed delta from None to 1.5" in said
-
-
-def test_what_deviates_is_status_3(tmp_path: Path) -> None:
-    page, baseline = tmp_path / "page.html", tmp_path / "baseline.json"
-    done = run(tmp_path, "--html", str(page), "--json-out", str(baseline), "drawn")
-    assert done.returncode == 3
-    assert done.stderr.endswith(f"{page}: written\n{baseline}: written\n")
-    assert "not deterministic" in done.stdout
-    assert "Next: reward-signal: Return one reward for each completion" in done.stdout
 
 
 def test_a_module_is_checked_as_python_runs_it_and_what_it_computes_on_purpose_is_declared(
@@ -85,10 +70,14 @@ def test_a_module_is_checked_as_python_runs_it_and_what_it_computes_on_purpose_i
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "train.py").write_text(SCRIPT, encoding="utf-8")
+    page, baseline = tmp_path / "page.html", tmp_path / "baseline.json"
+    files = ("--html", str(page), "--json-out", str(baseline))
     words = ("--expect", "loss=dr_grpo", "--strict", "-m", "mine.train", "healthy", "--htlm", "x")
-    done = called(main, "rlvr-debug", "check", *words, root=tmp_path)
+    done = called(main, "rlvr-debug", "check", *files, *words, root=tmp_path)
     assert done.returncode == 3, done.stderr
+    assert done.stderr.endswith(f"{page}: written\n{baseline}: written\n")
     assert "loss: not what was declared, dr_grpo." in done.stdout
+    assert "\nNext: " in done.stdout
     assert (
         "note: --htlm is passed to the script; the check's own --html goes before it" in done.stderr
     )

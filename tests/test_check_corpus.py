@@ -1,7 +1,5 @@
 """`rlvr-debug check` on scripts that its author did not write, and how they are counted."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from pathlib import Path

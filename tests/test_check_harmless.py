@@ -1,7 +1,5 @@
 """A check changes nothing of a training and does not end it: whatever fails in it is a warning, and *not seen*."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import io
@@ -238,7 +236,7 @@ def test_a_loss_that_reads_other_sequences_too_is_recorded_and_its_term_is_said(
     watched.add_callback(callback)
     train(watched)
     assert same_weights(plain, watched)
-    assert len(callback.answers) == 3
+    assert len(callback.answers) == 2
     for answer in callback.answers:
         assert answer["first"] == "loss"
         assert "other sequences have a gradient too" in answer["answer"]
@@ -420,9 +418,7 @@ def turns_of(kind: str) -> Callable[..., Any]:
             two, second = reply(trainer, start + one + said)
             second = first if kind == "logprobs" else second
             mask = [1] * len(one) + [int(kind == "all")] * len(said) + [1] * len(two)
-            mask = [1, *mask[:-1]] if kind == "late" else mask
-            env = [-1.0 if kind == "scored" else 0.0] * len(said)
-            out.append((start, one + said + two, first + env + second, mask))
+            out.append((start, one + said + two, first + [0.0] * len(said) + second, mask))
         names = ("prompt_ids", "completion_ids", "logprobs", "env_mask")
         return dict(zip(names, map(list, zip(*out, strict=True)), strict=True))
 
@@ -432,9 +428,7 @@ def turns_of(kind: str) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("kind", "first", "limit"),
     [
-        ("right", None, 64),
         ("right", None, 10),  # which TRL cuts no completion of a function at
-        ("late", "loss mask", 64),
         ("all", "loss mask", 64),
         ("logprobs", "sampler", 64),
     ],

@@ -1,7 +1,5 @@
 """The check of a script that torchrun starts: DDP, FSDP and DeepSpeed, from without and from within, and ranks that end or hang."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

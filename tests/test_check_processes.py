@@ -1,7 +1,5 @@
 """The check of several processes: what each recorded becomes one record, and what differs between them is found."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """A script that is checked trains the same weights as without the check, to the bit, after each of its steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The check of a script whose engine is vLLM's own, on processors and in TRL's process: a minute for each run."""
 
-from __future__ import annotations
-
 import os
 import sysconfig
 import venv

@@ -1,7 +1,5 @@
 """The command line, as a process of its own: what it prints, and its exit status."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -152,19 +150,19 @@ def in_project(project: Project, *words: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_a_command_is_that_of_the_checkout_it_is_started_in(project: Project) -> None:
+def test_plan_is_of_the_checkout_it_is_started_in_and_says_the_same_in_words_and_in_json(
+    project: Project,
+) -> None:
     """It read the overlay there, and all else where the package was installed from: studies were written there too."""
+    text = in_project(project, "plan", "--cores", "2").stdout
     elsewhere = {**project.environment, "PYTHONPATH": str(ROOT / "src")}
     inner = project.root / "workflow"
-    found = call("unlock", "--overlay", "../mini.yaml", root=inner, environment=elsewhere)
-    place, said = found.stdout.strip().split(": ")
+    words = ("plan", "--cores", "2", "--overlay", "../mini.yaml", "--json")
+    found = json.loads(call(*words, root=inner, environment=elsewhere).stdout)
+    unlocked = call("unlock", "--overlay", "../mini.yaml", root=inner, environment=elsewhere)
+    place, said = unlocked.stdout.strip().split(": ")
     assert (inner / place).resolve() == project.study
     assert said == "no such study yet"
-
-
-def test_plan_says_the_same_in_words_and_in_json(project: Project) -> None:
-    text = in_project(project, "plan", "--cores", "2").stdout
-    found = json.loads(in_project(project, "plan", "--cores", "2", "--json").stdout)
     assert (found["study"], found["trainings_left"]) == ("mini", len(ARMS))
     assert found["jobs"]["train"] == found["whole"]["trainings"] == len(ARMS)
     [row] = [line for line in text.splitlines() if line.startswith("minutes on 2 cores")]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -202,20 +200,25 @@ OPEN = [
 ]
 
 
-@pytest.mark.parametrize(
-    "path", [p for p, v in nodes(PARAMS) if isinstance(v, dict) and p not in OPEN], ids=full
-)
-def test_no_mapping_takes_an_unknown_key(path: KeyPath, study: Study) -> None:
-    said = study.error(put(PARAMS, (*path, "zzz"), 1))
-    assert said.startswith(f"unknown key '{full((*path, 'zzz'))}'")
+def refused(path: KeyPath, value: Any) -> str:
+    """What is said of params.yaml with that value there."""
+    with pytest.raises(InputError) as caught:
+        checked(Params, put(PARAMS, path, value), "params.yaml")
+    return str(caught.value)
 
 
-@pytest.mark.parametrize("path", [p for p, v in nodes(PARAMS) if type(v) in (int, float)], ids=full)
+def test_no_mapping_takes_an_unknown_key() -> None:
+    for path, value in nodes(PARAMS):
+        if isinstance(value, dict) and path not in OPEN:
+            said = f"params.yaml: unknown key '{full((*path, 'zzz'))}'"
+            assert refused((*path, "zzz"), 1).startswith(said)
+
+
 @pytest.mark.parametrize("bad", [-1, math.nan, True, "0.5"], ids=repr)
-def test_no_number_takes_what_is_out_of_range_or_no_number(
-    path: KeyPath, bad: Any, study: Study
-) -> None:
-    assert study.error(put(PARAMS, path, bad)).startswith(f"key '{full(path)}' is ")
+def test_no_number_takes_what_is_out_of_range_or_no_number(bad: Any) -> None:
+    for path, value in nodes(PARAMS):
+        if type(value) in (int, float):
+            assert refused(path, bad).startswith(f"params.yaml: key '{full(path)}' is ")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What a run printed is read as it lies: each framework's rows from among whatever else stands there."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

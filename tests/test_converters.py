@@ -3,8 +3,6 @@
 A small loop makes both with the tiny model, in the formats that the trainers' sources have. Neither trainer is needed.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json

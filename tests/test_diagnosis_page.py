@@ -1,7 +1,5 @@
 """The page of a diagnosis: what was found, curves with the place marked, rollouts, and nothing but text of a log's or a model's."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What Snakemake is told of the code of a job: all that it runs and reads, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

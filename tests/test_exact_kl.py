@@ -1,7 +1,5 @@
 """The KL term on exact policies, against autograd of the same sums written plainly."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

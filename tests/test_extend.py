@@ -1,7 +1,5 @@
 """docs/extend.md, followed in a copy of the project: a cause, an environment and a chart, each where the page says."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """Models of every family that we train: against transformers, from a folder to a trained and judged model; others are refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What each planted fault does, that it does nothing else, and that none comes uncalled."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
@@ -20,7 +18,6 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique.rows import synthetic_musique
-from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.loss import Targets, build_batch, policy_loss
 from rlvr_debug.grpo.objective import Totals, advantages
 from rlvr_debug.grpo.stages import Stages
@@ -68,13 +65,6 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 # --- all faults
 
 
-@pytest.mark.parametrize("fault", variant_names())
-def test_a_fault_changes_the_outcome(trained: Train, fault: str) -> None:
-    changes = ACTS.get(fault, {})
-    healthy, faulty = (trained(stages, **changes) for stages in (Stages(), planted(fault)))
-    assert not same(faulty.weights, healthy.weights)
-
-
 @pytest.mark.parametrize("fault", sorted(ACTS))
 def test_a_fault_that_needs_other_settings_does_nothing_without(trained: Train, fault: str) -> None:
     assert same(trained(planted(fault)).weights, trained(Stages()).weights)
@@ -99,16 +89,6 @@ def test_a_fault_is_reached_by_its_name_only(fault: str, tmp_path: Path) -> None
         assert run.design != "case" or stages == planted(fault)
     healthy = list(runs(study(tmp_path, [fault], case=HEALTHY)))
     assert {run.faults for run in healthy if run.design != "random_reward"} == {()}
-
-
-@pytest.mark.parametrize("fault", variant_names())
-def test_a_misspelt_fault_is_one_line_that_names_the_nearest(fault: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as raised:
-        study(tmp_path, [fault[:3] + fault[4:]])
-    told = str(raised.value)
-    assert "key 'cases.mine.faults'" in told
-    assert told.endswith(f"did you mean '{fault}'?")
-    assert "\n" not in told
 
 
 # --- what each does
@@ -260,14 +240,6 @@ def test_the_ratio_of_one_token_of_a_micro_batch_blows_up_and_the_gradient_with_
     assert max(row["grad_norm"] for row in bounded) < 100
 
 
-def test_an_ignored_temperature_opens_a_gap_to_the_sampler(trained: Train) -> None:
-    for temperature, gap in ((0.5, True), (1.0, False), (2.0, True)):
-        [row] = trained(planted("temperature-ignored"), steps=1, temperature=temperature).metrics
-        assert (row["sampler_gap/mean_abs"] > 1e-2) == gap
-        [row] = trained(Stages(), steps=1, temperature=temperature).metrics
-        assert row["sampler_gap/max_abs"] < 1e-4
-
-
 def test_advantages_of_others_have_no_group_mean_of_zero(rollouts: list[Rollout]) -> None:
     rewards = torch.tensor([r.reward for r in rollouts]).view(-1, 4)
     right = advantages(rewards, "group", 1e-4)
@@ -281,19 +253,13 @@ def test_advantages_of_others_have_no_group_mean_of_zero(rollouts: list[Rollout]
 def test_a_denominator_of_its_own_makes_the_gradient_depend_on_the_split(
     trained: Train, aggregation: str
 ) -> None:
-    def norms(stages: Stages) -> list[float]:
-        found = []
-        for parts in (1, 5):  # 12 rollouts: micro-batches of 3 and of 2
-            changes = {"aggregation": aggregation, "gradient_accumulation_steps": parts}
-            [row] = trained(stages, steps=1, **changes).metrics
-            found.append(row["grad_norm"])
-        return found
-
-    whole, cut = norms(Stages())
-    assert cut == pytest.approx(whole, rel=1e-4)
-    same_whole, other = norms(planted("per-micro-batch-denominator"))
-    assert same_whole == whole
-    assert other != pytest.approx(whole, rel=1e-3)
+    """That of a healthy one does not (test_update.py)."""
+    norms = []
+    for parts in (1, 5):  # 12 rollouts: micro-batches of 3 and of 2
+        changes = {"aggregation": aggregation, "gradient_accumulation_steps": parts}
+        [row] = trained(planted("per-micro-batch-denominator"), steps=1, **changes).metrics
+        norms.append(row["grad_norm"])
+    assert norms[1] != pytest.approx(norms[0], rel=1e-3)
 
 
 def test_an_empty_optimizer_moves_no_weight_though_there_is_a_gradient(

@@ -1,7 +1,5 @@
 """`make bench-faults CASES=folder`: anybody's cases, of which what does not load is one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

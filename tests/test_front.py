@@ -1,7 +1,5 @@
 """The command that users of the original know, on the same trainer."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

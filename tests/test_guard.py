@@ -1,7 +1,5 @@
 """How a program under the guard is ended: asked first, and made to soon after."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """How an arm's training went, in words, and whose symptoms it shows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

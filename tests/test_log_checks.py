@@ -1,7 +1,5 @@
 """What each check reads from a log, at its bound and just beside it."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A run's log is read whatever wrote it: a trainer, another framework, or a logger by its maker's library."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

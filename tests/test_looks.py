@@ -1,7 +1,5 @@
 """The sequential design: which runs a study may have, and which of them its looks choose."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace

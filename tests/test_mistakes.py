@@ -1,7 +1,5 @@
 """What is measured with logs of kinds of mistakes and with packages that train with GRPO."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -5,8 +5,6 @@ float64 TRL's loss is given log-probabilities from the textbook, and the model i
 throughout (transformers computes norms and positions in float32).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -422,9 +420,11 @@ def logged(trainer: Any) -> dict[str, float]:
     return found
 
 
+@settings(max_examples=40)
 @given(shapes.flatmap(filled))
 def test_what_is_recorded_of_rewards_is_what_trl_logs(trainer: Any, parts: Tensor) -> None:
     trainer.reward_weights = torch.ones(parts.shape[2], dtype=torch.float64)
+    trainer.scale_rewards = "group"
     trl_scored(trainer, parts)
     theirs = logged(trainer)
     rewards = parts.sum(-1)

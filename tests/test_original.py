@@ -1,7 +1,5 @@
 """The original's commands, word for word, with models and data of the hub from a stand-in."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator

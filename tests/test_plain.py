@@ -1,7 +1,5 @@
 """Plain Snakemake, without make and without anything of the tests, in an environment that holds envs/train.txt and the package."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

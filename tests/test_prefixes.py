@@ -1,7 +1,5 @@
 """Sequences that begin alike go through the model once, and every log-probability is that of its own sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several real processes, on the CPU: what they compute together is what one computes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """A record as a folder: what is written is read again, and any program can write one."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """A record of some parts: what is missing is not seen, and neither fails nor passes."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

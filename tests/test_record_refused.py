@@ -1,7 +1,5 @@
 """A folder that is no record, or one that does not fit: one line that says what is wrong, and nothing is run."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

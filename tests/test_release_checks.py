@@ -1,7 +1,5 @@
 """Released trainers under the check, and the applier of their patches."""
 
-from __future__ import annotations
-
 import runpy
 import subprocess
 import sys

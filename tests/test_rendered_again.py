@@ -1,7 +1,5 @@
 """The sampler's calls: replies that are rendered again for the next turn, and groups that are sampled in rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The report: what it says, in which order, and that whatever it is given stays text."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import gzip
@@ -170,16 +168,20 @@ def test_a_page_says_how_trainings_went_and_where_their_files_are(written: str) 
         assert f'<a href="../logs/train/{run}.log"><code>logs/train/{run}.log</code></a>' in own
 
 
-def test_a_page_links_checkpoints_and_trackers_of_each_run_that_has_them(
+def test_a_page_links_checkpoints_and_trackers_of_its_runs_and_has_the_owner_s_notes_as_text(
     written: str, other: Study
 ) -> None:
     run = other.results / "runs" / "musique" / "attention-mask" / "0"
     assert "tensorboard" not in written
+    assert written.count("beside <code>results/</code>, stands here") == len(SLUGS)
     tracked, whole = run / "trackers" / "wandb" / "offline-run-7", run / "model.safetensors"
     tracked.mkdir(parents=True)
     events = run / "trackers" / "rlvr-debug" / "events.out.tfevents.1"
     write_text(events, "")
     (run / "adapter").mkdir()
+    notes = other.results.parent / NOTES / "hidden-context.md"
+    notes.parent.mkdir()
+    notes.write_text("Seen on *two* clusters.\n\n<script>alert(1)</script>\n")
     page = other.report()
     own = page[page.index('id="hidden-context"') :].partition("</section>")[0]
     place = "results/runs/musique/attention-mask/0"
@@ -189,6 +191,10 @@ def test_a_page_links_checkpoints_and_trackers_of_each_run_that_has_them(
     assert f"<code>wandb sync {place}/trackers/wandb/offline-run-7</code>" in own
     assert f"<code>tensorboard --logdir {place}/trackers</code>" in own
     assert (f"{place}/model.safetensors" in own) == whole.exists()
+    said = "Seen on *two* clusters.\n\n&lt;script&gt;alert(1)&lt;/script&gt;"
+    assert f'<p class="notes">{said}</p>' in own
+    assert notes.read_text().startswith("Seen on *two*")
+    assert page.count('class="notes"') == 1
 
 
 def test_the_order_of_tests_has_phase_priority_prerequisites_and_cost(page: Page) -> None:
@@ -199,21 +205,6 @@ def test_the_order_of_tests_has_phase_priority_prerequisites_and_cost(page: Page
     ]
     assert places == sorted(places)
     assert "1 1 lora-weight-sync H06 critical" in text
-
-
-def test_the_owner_s_notes_are_shown_as_text_and_stay_as_they_are(
-    written: str, other: Study
-) -> None:
-    assert written.count("beside <code>results/</code>, stands here") == len(SLUGS)
-    notes = other.results.parent / NOTES / "hidden-context.md"
-    notes.parent.mkdir()
-    notes.write_text("Seen on *two* clusters.\n\n<script>alert(1)</script>\n")
-    page = other.report()
-    own = page[page.index('id="hidden-context"') :].partition("</section>")[0]
-    said = "Seen on *two* clusters.\n\n&lt;script&gt;alert(1)&lt;/script&gt;"
-    assert f'<p class="notes">{said}</p>' in own
-    assert notes.read_text().startswith("Seen on *two*")
-    assert page.count('class="notes"') == 1
 
 
 def test_every_chart_is_drawn_from_a_spec_and_says_how_to_read_it(page: Page) -> None:

@@ -1,7 +1,5 @@
 """results/study.json: what is written is what every job reads, of an older version too."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -56,8 +54,10 @@ def test_a_job_reads_what_the_workflow_resolved(overlay: Path | None, tmp_path: 
     assert read.results == tmp_path
     jobs = replace(study, results=tmp_path).jobs({})
     assert read.jobs({}) == jobs
-    for name, expected in jobs.items():
-        kind = KINDS.get(name.split("/")[0], dict)
+    # of each kind and environment the first: the others are read by the same code
+    first = {tuple(name.split("/")[:2]): name for name in reversed(jobs)}
+    for name in first.values():
+        kind, expected = KINDS.get(name.split("/")[0], dict), jobs[name]
         found = read_job(tmp_path / "study.json", name, kind)
         assert settings_digest(found) == settings_digest(expected)
         assert kind is dict or found == expected

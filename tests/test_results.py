@@ -1,7 +1,5 @@
 """The committed results: one command makes them and says what made them, and a run is held to them."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

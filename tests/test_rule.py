@@ -1,7 +1,5 @@
 """The rule for verdicts on all that two arms may show, and where an earlier one misled."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What running a study checks first and says last, without a study."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs take the kernels that most processors have, so that those with more instructions give the same bytes."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A model server as the sampler of held-out evaluation: a small one in the place of vLLM, for real, on loopback."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """The stages of another run, computed beside those of one that is trained: they say whether it is the same run."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How often the rule errs, look by look and at a fixed design's seeds, on simulated studies."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

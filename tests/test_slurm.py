@@ -1,7 +1,5 @@
 """The workflow on a real Slurm, in copies of the project; and the profiles."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -1,7 +1,5 @@
 """Properties of the stages that are pure functions, on tensors and tabular distributions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

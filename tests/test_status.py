@@ -1,7 +1,5 @@
 """How far a study is said to be: the state of each training, and how long to go."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -2,8 +2,6 @@
 nothing lost, and the same command takes it up again.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """Does training see that its sampler has not got the update? A server is a model in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tasksets of verifiers give what our own rollouts give: prompts, tool results, rewards."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os
@@ -198,7 +196,7 @@ def test_a_file_of_rows_can_be_loaded(tmp_path: Path) -> None:
     ],
 )
 def test_the_train_path_gives_our_tokens_and_rewards(name: str, policy: str, qwen3: Path) -> None:
-    tasks, chat, said = tasks_of(name, 8), Chat(qwen3), task_of(name).policies[policy]
+    tasks, chat, said = tasks_of(name, 4), Chat(qwen3), task_of(name).policies[policy]
     traces = trace_rollouts(tasks, qwen3, ScriptedSampler(said, chat))
     rollouts = our_rollouts(tasks, chat, ScriptedSampler(said, chat))
     for trace, expected in zip(traces, rollouts, strict=True):

@@ -1,7 +1,5 @@
 """What rounding may do: healthy numbers use at most half of their tolerance, and a little more deviates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trainers that are not ours: what is asked of a program, and what becomes of one that goes wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

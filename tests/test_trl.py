@@ -1,7 +1,5 @@
 """TRL's GRPOTrainer as the case: the real trainer, two small steps, and what is recorded of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """A stage that changes nothing in any step of the case and the control is not trained, and the verdict says so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

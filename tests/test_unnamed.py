@@ -1,7 +1,5 @@
 """What the case departs in and no hypothesis is about has arms of its own, and a verdict that stands first."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,12 +113,8 @@ def test_an_arm_of_the_user_s_cannot_have_such_a_name() -> None:
         sick({}, own)
 
 
-@pytest.mark.parametrize("name", STAGES)
-def test_the_slug_of_a_stage_tells_the_stage(name: str) -> None:
-    assert load_hypothesis(unnamed_slug(name)).part == name
-
-
-def test_the_slug_of_a_setting_tells_it_and_none_is_a_cause_s() -> None:
+def test_the_slug_of_a_stage_or_a_setting_tells_it_and_none_is_a_cause_s() -> None:
+    assert [load_hypothesis(unnamed_slug(name)).part for name in STAGES] == [*STAGES]
     for name in TrainingSettings.__dataclass_fields__:
         hypothesis = load_hypothesis(unnamed_slug(name, "training"))
         assert (hypothesis.part, hypothesis.kind) == (f"training.{name}", "cause")

@@ -1,7 +1,5 @@
 """From a batch to new weights: several updates, schedules, adapters, limits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Environments beside the main one: built once, again when their pins change, and never half."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

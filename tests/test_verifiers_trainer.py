@@ -1,7 +1,5 @@
 """The released GRPOTrainer of verifiers as a study's trainer: from its wheel, unpatched and with its fixes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path

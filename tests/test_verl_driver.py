@@ -4,8 +4,6 @@ Its driver and its worker with the FSDP engine on gloo run in one process (progr
 its sampler do not, and one of transformers stands for these.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,6 @@
 """What several workers of verl keep of an optimizer's steps is put together: torch's FSDP in two processes. verl itself is not needed."""
 
-from __future__ import annotations
-
+from multiprocessing import set_forkserver_preload
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.recorders.verl import steps
@@ -84,7 +83,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("workers")
     for version in VERSIONS:
         (found / version).mkdir()
-    spawn(work, (str(found), VERSIONS), 2)  # type: ignore[no-untyped-call]
+    set_forkserver_preload([__name__])  # torch is imported once for both
+    told = (str(found), VERSIONS)
+    start_processes(work, told, 2, start_method="forkserver")  # type: ignore[no-untyped-call]
     return found
 
 

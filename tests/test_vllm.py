@@ -1,7 +1,5 @@
 """vLLM as the sampler without its server: the command line, what it may answer, what is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

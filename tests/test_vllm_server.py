@@ -1,7 +1,5 @@
 """vLLM as the sampler: the server itself, on processors. It takes 20 to 60 s to start."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Wheel and sdist: diagnosis works with the wheel alone, and the check beside somebody's TRL, without a checkout."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Whole studies of the sequential design, killed and cloned, and of trainers that are added."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import fcntl
 import json
 import logging
@@ -236,6 +234,7 @@ def test_nothing_is_tidied_while_snakemake_is_at_work(
     assert pruned.files() == before
 
 
+@pytest.mark.parametrize("project", [SMOKE], indirect=True, ids=["overlay"])
 def test_unlock_removes_a_lock_that_was_left(project: Project) -> None:
     lock = ".snakemake/locks/0.input.lock"
     assert project.tidy("unlock") == [f"{project.folder}: was not locked"]

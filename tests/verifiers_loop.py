@@ -3,8 +3,6 @@
 What verifiers' runner does with servers and subprocesses, without them. All rollouts go in step.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """First in a process' path: each module of the package that runs there and each file of it that is opened, to $WATCHED."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

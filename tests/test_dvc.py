@@ -25,7 +25,7 @@ from rlvr_debug.files import sha256
 from rlvr_debug.study.params import load_params, merge, parse_params
 from rlvr_debug.study.tracking import track
 from tests.shared import once
-from tests.test_workflow import MINI, PARTS, ROOT
+from tests.test_workflow import LEFT_OUT, MINI, PARTS, ROOT
 
 KEPT = (*PARTS, "dvc.yaml", ".dvc/config", ".dvc/plots", ".dvcignore", ".gitignore")
 PARAMS = merge(
@@ -139,9 +139,7 @@ def project(root: Path) -> Repository:
         source, target = ROOT / name, root / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(
-                source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-            )
+            shutil.copytree(source, target, ignore=LEFT_OUT)
         else:
             shutil.copy2(source, target)
     shutil.copytree(

@@ -29,6 +29,8 @@ from rlvr_debug.verdicts.looks import Look, look_file, read_look, write_look
 from tests.shared import once, ran
 
 ROOT = Path(__file__).parents[1]
+# bytecode is copied, but for what another process is writing: else each copy's first processes would compile it again
+LEFT_OUT = shutil.ignore_patterns("*.egg-info", "*.pyc.*")
 PARTS = ("params.yaml", "workflow", "scripts", "src", "models", "envs")
 MINI: dict[str, Any] = {
     "study": "mini",
@@ -126,10 +128,9 @@ class Project:
 
 
 def copy(source: Path, target: Path) -> Project:
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for part in PARTS:
         if (source / part).is_dir():
-            shutil.copytree(source / part, target / part, ignore=ignored)
+            shutil.copytree(source / part, target / part, ignore=LEFT_OUT)
         else:
             shutil.copy2(source / part, target / part)
     project = Project(target)

@@ -192,7 +192,7 @@ TRIED = {
 
 @pytest.mark.heavy
 def test_arms_of_the_original_train_and_are_judged(tmp_path: Path) -> None:
-    project = copy(ROOT, tmp_path)
+    project = copy(ROOT, tmp_path, forked=True)
     overlay = {
         "study": "mini",
         "case": FULL.case,

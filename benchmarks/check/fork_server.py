@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -56,23 +57,30 @@ def answer(connection: socket.socket) -> int:
 
 
 def _serve(place: str, modules: Sequence[str]) -> None:
+    """Fork for whoever asks until stdin ends, as it does with the process that started this one."""
     for name in modules:
         with suppress(ImportError):  # another release is without it
             importlib.import_module(name)
     gc.freeze()  # a fork looks for cycles in its own objects alone
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(place)
-        server.listen()
-        print("ready", flush=True)
-        while True:
-            connection, _ = server.accept()
-            with connection:
-                if not os.fork():
-                    server.close()
-                    _answer(connection)
-            with suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(place)
+    server.listen()
+    print("ready", flush=True)
+    while sys.stdin not in select.select([server, sys.stdin], [], [])[0]:
+        connection, _ = server.accept()
+        with connection:
+            if not os.fork():
+                server.close()
+                _answer(connection)
+        _reap()
+    _reap()
+    os._exit(0)
+
+
+def _reap() -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _answer(connection: socket.socket) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -46,7 +48,7 @@ class Forks:
         self._place = str(Path(self._folder.name, "socket"))
         self._process = subprocess.Popen(
             [python, "-P", fork_server.__file__, "serve", self._place, *modules],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=self._variables,
@@ -86,6 +88,26 @@ class Forks:
         status = _worst(connections, limit)
         return status, log.read_text(encoding="utf-8", errors="replace")
 
+    def programs(self) -> Path:
+        """Return a folder with this environment's programs, where `python` runs in forks, and `python3` and snakemake do not.
+
+        Snakemake's jobs are begun as `python script.py`.
+        """
+        venv, own = Path(self._folder.name, "venv"), Path(sys.executable).parent
+        (venv / "bin").mkdir(parents=True)
+        (venv / "lib").symlink_to(own.parent / "lib")
+        shutil.copy(own.parent / "pyvenv.cfg", venv)
+        for program in own.iterdir():
+            if program.name not in ("python", "snakemake"):
+                (venv / "bin" / program.name).symlink_to(program)
+        _, *lines = (own / "snakemake").read_text(encoding="utf-8").splitlines()
+        scripts = {"python": f'#!/bin/sh\nexec {shlex.join(self.python)} "$@"\n'}
+        scripts["snakemake"] = "\n".join([f"#!{venv}/bin/python3", *lines, ""])
+        for name, script in scripts.items():
+            (venv / "bin" / name).write_text(script, encoding="utf-8")
+            (venv / "bin" / name).chmod(0o755)
+        return venv / "bin"
+
     def _wait(self) -> None:
         """Wait until it has imported all."""
         assert self._process.stdout is not None
@@ -97,8 +119,7 @@ class Forks:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait()
+        self._process.communicate()
         self._folder.cleanup()
 
 

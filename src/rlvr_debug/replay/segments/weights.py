@@ -151,8 +151,13 @@ class _Step:
 
     @property
     def trained(self) -> list[str]:
-        """Return the weights that are to move: those of the first step, and what has a gradient since and is in no group."""
+        """Return the weights that are to move: those of the first step, and what has a gradient since and is in no group.
+
+        Where none was trainable in the first step, *effect* says so.
+        """
         record, held = self.record, self.held
+        if not record.trainable:
+            return []
         weights = record.weights[self.update.before]
         known = {id(weights[name]) for name in record.trainable}
         later = [

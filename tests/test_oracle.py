@@ -424,7 +424,7 @@ def logged(trainer: Any) -> dict[str, float]:
 @given(shapes.flatmap(filled))
 def test_what_is_recorded_of_rewards_is_what_trl_logs(trainer: Any, parts: Tensor) -> None:
     trainer.reward_weights = torch.ones(parts.shape[2], dtype=torch.float64)
-    trainer.scale_rewards = "group"
+    trainer.scale_rewards, trainer.multi_objective_aggregation = "group", "sum_then_normalize"
     trl_scored(trainer, parts)
     theirs = logged(trainer)
     rewards = parts.sum(-1)

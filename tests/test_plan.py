@@ -214,7 +214,7 @@ def test_a_gated_study_says_that_jobs_may_follow() -> None:
 @pytest.mark.parametrize(
     "ends", ["sys.exit('first\\nno such rule')", "print('no such rule'); sys.exit('a remark')"]
 )
-def test_snakemake_s_own_error_is_not_taken_for_nothing_to_do(ends: str) -> None:
+def test_snakemake_s_own_error_is_not_taken_for_nothing_to_do(ends: str, tmp_path: Path) -> None:
     failing = [sys.executable, "-c", f"import sys; {ends}"]
     with pytest.raises(InputError, match=r"^snakemake --dry-run: no such rule$"):
-        jobs_to_do(failing)
+        jobs_to_do(tmp_path, failing)

@@ -332,7 +332,9 @@ def writes_events(*events: dict[str, Any]) -> list[str]:
     return [sys.executable, "-c", f"import sys; open(sys.argv[-1], 'w').write({lines!r})"]
 
 
-def test_jobs_of_runs_are_known_by_their_run_and_those_of_other_rules_are_left_out() -> None:
+def test_jobs_of_runs_are_known_by_their_run_and_those_of_other_rules_are_left_out(
+    tmp_path: Path,
+) -> None:
     def job(rule: str, **wildcards: str) -> dict[str, Any]:
         return {"event": "job_info", "rule_name": rule, "wildcards": wildcards}
 
@@ -343,16 +345,16 @@ def test_jobs_of_runs_are_known_by_their_run_and_those_of_other_rules_are_left_o
         job("evaluate_run", environment="gsm8k", arm="case", seed="0"),
         job("write_tables"),
     )
-    assert runs_to_do(command) == {
+    assert runs_to_do(tmp_path, command) == {
         ("train", "musique/kl-beta-0/2"),
         ("evaluate_run", "gsm8k/case/0"),
     }
-    assert jobs_to_do(command) == {"train": 1, "evaluate_run": 1}
+    assert jobs_to_do(tmp_path, command) == {"train": 1, "evaluate_run": 1}
 
 
-def test_nothing_to_do_is_no_jobs() -> None:
-    assert jobs_to_do(writes_events()) == {}
-    assert runs_to_do(writes_events()) == set()
+def test_nothing_to_do_is_no_jobs(tmp_path: Path) -> None:
+    assert jobs_to_do(tmp_path, writes_events()) == {}
+    assert runs_to_do(tmp_path, writes_events()) == set()
 
 
 # --- the plug-in

@@ -25,7 +25,7 @@ def main() -> None:
     if not is_real(params):
         return
     folder = study_folder(params, args.overlay)
-    to_do = jobs_to_do(snakemake_command(folder, args.overlay, args.all))
+    to_do = jobs_to_do(folder, snakemake_command(folder, args.overlay, args.all))
     print("\n".join(gpu_lines(params, to_do.get("train", 0), ROOT)))
 
 

@@ -97,7 +97,7 @@ def _looks(overlay: Path | None, every_phase: bool) -> Callable[[], StudyStatus]
     from rlvr_debug.study.status import study_status, to_do_now
 
     rates = study_rates(params, overlay)
-    to_do = to_do_now(snakemake_command(folder, overlay, every_phase))
+    to_do = to_do_now(folder, snakemake_command(folder, overlay, every_phase))
     study = resolve(params, checkout())
     return lambda: study_status(study, folder, to_do, rates)
 

@@ -153,30 +153,29 @@ def events_to(place: str) -> list[str]:
     return ["--logger", "rlvr-debug", "--logger-rlvr-debug-events", place]
 
 
-def jobs_to_do(command: list[str]) -> dict[str, int]:
+def jobs_to_do(folder: Path, command: list[str]) -> dict[str, int]:
     """Return how many jobs of each rule this command would run now; later phases count once they are decided."""
     jobs: dict[str, int] = {}
     # no rules, no progress: the counts are all that is asked for
-    for event in _dry_run([*command, "--quiet", "rules", "progress"]):
+    for event in _dry_run(folder, [*command, "--quiet", "rules", "progress"]):
         if event["event"] == "run_info":
             jobs = event["stats"]
     return {rule: count for rule, count in jobs.items() if rule not in ("all", "total")}
 
 
-def runs_to_do(command: list[str]) -> set[tuple[str, str]]:
+def runs_to_do(folder: Path, command: list[str]) -> set[tuple[str, str]]:
     """Return rule and name (environment/arm/seed) of each training and its evaluation that would run now."""
     jobs = set()
-    for event in _dry_run(command):
+    for event in _dry_run(folder, command):
         if event["event"] == "job_info" and event["rule_name"] in ("train", "evaluate_run"):
             job = event["wildcards"]
             jobs.add((event["rule_name"], f"{job['environment']}/{job['arm']}/{job['seed']}"))
     return jobs
 
 
-def _dry_run(command: list[str]) -> list[dict[str, Any]]:
-    place = Path(command[command.index("--directory") + 1])
-    with TemporaryDirectory() as folder, _left_as_it_was(place):
-        events = Path(folder, "events")
+def _dry_run(folder: Path, command: list[str]) -> list[dict[str, Any]]:
+    with TemporaryDirectory() as place, _left_as_it_was(folder):
+        events = Path(place, "events")
         events.touch()
         output_of([*command, "--dry-run", *events_to(str(events))], "snakemake --dry-run")
         return [event for _, event in read_jsonl(events)]
@@ -187,9 +186,11 @@ def _left_as_it_was(folder: Path) -> Iterator[None]:
     """Remove the folders that Snakemake makes to look, unless the study has been begun meanwhile."""
     own = folder / ".snakemake"
     was_there, was_own = folder.is_dir(), own.is_dir()
-    yield
-    if not was_own and not last_run(folder)[0]:
-        shutil.rmtree(own, ignore_errors=True)
-    if not was_there:
-        with suppress(OSError):  # a run's files are in it
-            folder.rmdir()
+    try:
+        yield
+    finally:
+        if not was_own and not last_run(folder)[0]:
+            shutil.rmtree(own, ignore_errors=True)
+        if not was_there:
+            with suppress(OSError):  # a run's files are in it
+                folder.rmdir()

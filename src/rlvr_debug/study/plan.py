@@ -350,7 +350,7 @@ def plan(overlay: Path | None, cores: str = "all", every_phase: bool = False) ->
     folder = study_folder(params, overlay)
     return planned(
         params,
-        jobs_to_do(snakemake_command(folder, overlay, every_phase)),
+        jobs_to_do(folder, snakemake_command(folder, overlay, every_phase)),
         count,
         study_rates(params, overlay),
         shutil.disk_usage(ROOT).free,

@@ -104,10 +104,10 @@ class StudyStatus:
         }
 
 
-def to_do_now(command: list[str]) -> ToDo:
+def to_do_now(folder: Path, command: list[str]) -> ToDo:
     """command: snakemake_command's of the study. Takes seconds."""
     asked = time.time()
-    return ToDo(frozenset(runs_to_do(command)), asked)
+    return ToDo(frozenset(runs_to_do(folder, command)), asked)
 
 
 def study_status(study: Study, folder: Path, to_do: ToDo, usual: Rates) -> StudyStatus:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from lab.releases import checks, packages
-from lab.releases.checked import Interpreters, checked_release
+from lab.releases.checked import checked_release
 from rlvr_debug.files import write_csv
 from rlvr_debug.processes import run_main
 
@@ -28,28 +28,22 @@ def main() -> None:
         "--only", default="", help="run those whose name has this word; the others stay as they are"
     )
     args = parser.parse_args()
-    found = _releases(args.out, args.only)
+    found = checks.read_checks(args.out) if args.only and args.out.is_file() else []
+    for subject in checks.SUBJECTS:
+        if args.only not in subject.name:
+            continue
+        start = time.perf_counter()
+        answer = checked_release(subject)
+        rest = [each for each in found if not each.of(subject)]
+        found = checks.in_order([*rest, *checks.checks_of(subject, answer)])
+        checks.write_checks(found, args.out)
+        said = f"not run: {answer}" if isinstance(answer, str) else answer["answer"]
+        _print(subject.name, said, start)
     said_of = _packages(args.packages, args.only)
     print(checks.checks_text(found) if found else "")
     if wrong := [*(checks.missing(found) if found else ()), *packages.unexpected(said_of)]:
         print("\n".join(wrong), file=sys.stderr)
         sys.exit(1)
-
-
-def _releases(out: Path, only: str) -> list[checks.Checked]:
-    found = checks.read_checks(out) if only and out.is_file() else []
-    with Interpreters() as interpreters:
-        for subject in checks.SUBJECTS:
-            if only not in subject.name:
-                continue
-            start = time.perf_counter()
-            answer = checked_release(subject, interpreters)
-            rest = [each for each in found if not each.of(subject)]
-            found = checks.in_order([*rest, *checks.checks_of(subject, answer)])
-            checks.write_checks(found, out)
-            said = f"not run: {answer}" if isinstance(answer, str) else answer["answer"]
-            _print(subject.name, said, start)
-    return found
 
 
 def _packages(out: Path, only: str) -> list[packages.Said]:

@@ -200,15 +200,6 @@ def forks() -> Iterator[Any]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def interpreters() -> Iterator[Any]:
-    """Interpreters of environments beside this one, which have imported torch and TRL once."""
-    from lab.releases.checked import Interpreters
-
-    with Interpreters() as started:
-        yield started
-
-
 @pytest.fixture(scope="session")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project, not to be changed."""

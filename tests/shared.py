@@ -5,10 +5,8 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,28 +27,6 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None
             make(place)
             ready.touch()
     return place
-
-
-# what jobs of a study import beside the library, whose copies differ
-_JOBS = (
-    *("torch._dynamo", "torch.distributed.tensor", "transformers.generation.utils", "peft"),
-    *("transformers.models.qwen2.modeling_qwen2", "safetensors.torch", "pandas", "scipy.special"),
-    *("altair", "pydantic", "yaml", "jinja2", "bm25s"),
-)
-
-
-@cache
-def _jobs() -> Any:
-    from benchmarks.check.forks import Forks
-
-    return Forks(sys.executable, _JOBS)
-
-
-@cache
-def programs_in_forks() -> Path:
-    """Return a folder of this environment's programs, with which a study's jobs are forks: imports take 4 s of a job's 5."""
-    programs: Path = _jobs().programs()
-    return programs
 
 
 def free_port() -> int:

@@ -45,18 +45,15 @@ LOG = ROOT / "tests" / "logs" / "dead-groups"
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
 
 
-def command(*words: str, python: str = sys.executable) -> list[str]:
-    return [python, "-m", "rlvr_debug.cli", *words]
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "rlvr_debug.cli", *words]
 
 
 def call(
-    *words: str,
-    root: Path = ROOT,
-    environment: Mapping[str, str] | None = None,
-    python: str = sys.executable,
+    *words: str, root: Path = ROOT, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "COLUMNS": "100", **(environment or {})}
-    return ran(command(*words, python=python), cwd=root, env=variables)
+    return ran(command(*words), cwd=root, env=variables)
 
 
 def test_the_installed_command_is_this_one() -> None:
@@ -148,9 +145,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def in_project(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
-    asked = (*words, "--overlay", "mini.yaml")
-    place, variables, python = project.root, project.environment, project.python
-    return call(*asked, root=place, environment=variables, python=python)
+    return call(
+        *words, "--overlay", "mini.yaml", root=project.root, environment=project.environment
+    )
 
 
 def test_plan_is_of_the_checkout_it_is_started_in_and_says_the_same_in_words_and_in_json(

@@ -24,8 +24,8 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256
 from rlvr_debug.study.params import load_params, merge, parse_params
 from rlvr_debug.study.tracking import track
-from tests.shared import once, programs_in_forks
-from tests.test_workflow import LEFT_OUT, MINI, PARTS, ROOT
+from tests.shared import once
+from tests.test_workflow import MINI, PARTS, ROOT
 
 KEPT = (*PARTS, "dvc.yaml", ".dvc/config", ".dvc/plots", ".dvcignore", ".gitignore")
 PARAMS = merge(
@@ -50,20 +50,19 @@ def test_the_documented_experiment_changes_the_shipped_parameters(tmp_path: Path
 
 
 # with the interpreter of the tests, and the repository's own library
-CLI = ("python3", "-m", "rlvr_debug.cli")
+CLI = ("python", "-m", "rlvr_debug.cli")
 
 
 class Repository:
-    """A git repository, and what users do in it. Beside it: DVC's remote. forked: jobs are forks of one process."""
+    """A git repository, and what users do in it. Beside it: DVC's remote."""
 
-    def __init__(self, root: Path, forked: bool = True) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        programs = programs_in_forks() if forked else Path(sys.executable).parent
         nowhere = str(root.parent / "settings")
         kept = {key: value for key, value in os.environ.items() if not key.startswith("SNAKEMAKE")}
         self.environment = {
             **kept,
-            "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PYTHONPATH": str(root / "src"),
             # no settings of whoever runs the tests, and nothing written there
             **dict.fromkeys(("DVC_GLOBAL_CONFIG_DIR", "DVC_SYSTEM_CONFIG_DIR"), nowhere),
@@ -134,19 +133,21 @@ def ran(said: str) -> dict[str, int]:
     return {rule: finished[rule] for rule in ("train", "evaluate_run") if finished[rule]}
 
 
-def project(root: Path, forked: bool = True) -> Repository:
+def project(root: Path) -> Repository:
     """A copy of the project, not run yet."""
     for name in KEPT:
         source, target = ROOT / name, root / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, ignore=LEFT_OUT)
+            shutil.copytree(
+                source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+            )
         else:
             shutil.copy2(source, target)
     shutil.copytree(
         ROOT / "results", root / "results", ignore=lambda _, names: {*names} - {".gitignore"}
     )
-    repository = Repository(root, forked)
+    repository = Repository(root)
     repository.params({})
     repository.git("init", "-q")
     for key in ("user.name", "user.email"):
@@ -370,7 +371,7 @@ def test_a_study_that_was_run_is_put_under_dvc_without_running_anything(
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Repository:
-    return project(tmp_path, forked=False)
+    return project(tmp_path)
 
 
 def stage_of(folder: Path) -> Any:

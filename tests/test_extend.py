@@ -24,7 +24,6 @@ from rlvr_debug.study.params import load_params
 from tests.copies import call
 from tests.in_process import called
 from tests.pages import BLOCK
-from tests.shared import programs_in_forks
 
 CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
 
@@ -311,8 +310,7 @@ def test_a_study_of_a_new_environment_and_a_new_cause_ends_with_a_report_of_both
         },
     }
     (copied / "both.yaml").write_text(yaml.safe_dump(overlay), encoding="utf-8")
-    python = programs_in_forks() / "python3"
-    done = call(f"{python} -m rlvr_debug.cli run --cores 2 --overlay both.yaml", copied)
+    done = call("rlvr-debug run --cores 2 --overlay both.yaml", copied)
     assert done.returncode == 0, done.stdout
     results = copied / "studies" / "both" / "results"
     verdicts = read_table(results / "tables" / "verdicts.csv").set_index("hypothesis")

@@ -4,14 +4,15 @@ import runpy
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.releases.checked import Interpreters, checked_release, release_job
+from lab.releases.checked import checked_release, release_job
 from lab.releases.checks import (
     PAIRS,
     Release,
@@ -25,6 +26,8 @@ from lab.releases.checks import (
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256
+from rlvr_debug.trainers import load_trainer
+from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.recording import record
 from rlvr_debug.trainers.verifiers.fixes import apply_fixes, fix_names
 from rlvr_debug.venvs import build_venv
@@ -48,73 +51,58 @@ def test_fixes_that_no_run_has_by_themselves_are_one_line(tmp_path: Path) -> Non
 # --- the releases at work
 
 
-Answers = Callable[[Subject], Mapping[str, Any]]
+@cache
+def answer(subject: Subject) -> Mapping[str, Any]:
+    try:
+        build_venv(subject.release.environment)
+    except InputError as error:  # without an index nothing can be installed
+        pytest.skip(str(error))
+    found = checked_release(subject)
+    assert not isinstance(found, str), found
+    return found
 
 
-@pytest.fixture(scope="module")
-def answer(interpreters: Interpreters) -> Answers:
-    """Return what the check says of a subject, which runs once."""
-    known: dict[Subject, Mapping[str, Any]] = {}
-
-    def checked(subject: Subject) -> Mapping[str, Any]:
-        if subject not in known:
-            try:
-                build_venv(subject.release.environment)
-            except InputError as error:  # without an index nothing can be installed
-                pytest.skip(str(error))
-            found = checked_release(subject, interpreters)
-            assert not isinstance(found, str), found
-            known[subject] = found
-        return known[subject]
-
-    return checked
-
-
-def deviating(answer: Mapping[str, Any]) -> dict[str, set[str]]:
+def deviating(subject: Subject) -> dict[str, set[str]]:
     """Return the names of each segment that deviates."""
     return {
         each["segment"]: {name["name"] for name in each["names"]}
-        for each in answer["segments"]
+        for each in answer(subject)["segments"]
         if each["status"] == "deviates"
     }
 
 
 @pytest.mark.releases
 @pytest.mark.parametrize("pair", PAIRS, ids=[f"{pair.source}: {pair.what}" for pair in PAIRS])
-def test_a_known_bug_deviates_in_the_broken_release_and_not_in_the_mended_one(
-    pair: Any, answer: Answers
-) -> None:
+def test_a_known_bug_deviates_in_the_broken_release_and_not_in_the_mended_one(pair: Any) -> None:
     for subject in (pair.broken, pair.mended):
         shipped = [each for each in read_checks() if each.of(subject)]
         found = checks_of(subject, answer(subject))
         assert [(e.segment, e.status) for e in found] == [(e.segment, e.status) for e in shipped]
-    assert pair.segment in deviating(answer(pair.broken))
-    assert pair.segment not in deviating(answer(pair.mended))
+    assert pair.segment in deviating(pair.broken)
+    assert pair.segment not in deviating(pair.mended)
 
 
 @pytest.mark.releases
-def test_each_fix_of_0_1_3_mends_its_own_segment_and_no_other(answer: Answers) -> None:
-    as_released = deviating(answer(Subject(V_0_1_3)))
+def test_each_fix_of_0_1_3_mends_its_own_segment_and_no_other() -> None:
+    as_released = deviating(Subject(V_0_1_3))
     of_the_mask = {segment: names for segment, names in as_released.items() if OF_THE_MASK in names}
     assert set(of_the_mask) == {"model inputs", "reference log-probabilities"}
     assert set(as_released) == {"tokens", *of_the_mask}
     assert BOTH in as_released["tokens"]
-    mended = deviating(answer(Subject(V_0_1_3, ("attention-mask",))))
+    mended = deviating(Subject(V_0_1_3, ("attention-mask",)))
     assert mended == {"tokens": as_released["tokens"]}
     for fix, left in (("generation-prompt", NO_TOOLS), ("prompt-tools", ALONE)):
-        found = deviating(answer(Subject(V_0_1_3, (fix,))))
+        found = deviating(Subject(V_0_1_3, (fix,)))
         assert found.keys() == as_released.keys()
         assert left in found["tokens"]
         assert BOTH not in found["tokens"]
-    assert deviating(answer(Subject(V_0_1_3, FIXES))) == {}
+    assert deviating(Subject(V_0_1_3, FIXES)) == {}
 
 
 @pytest.mark.releases
-def test_replies_that_the_server_renders_otherwise_deviate_with_all_fixes_too(
-    answer: Answers,
-) -> None:
+def test_replies_that_the_server_renders_otherwise_deviate_with_all_fixes_too() -> None:
     warm = (("temperature", 1.5), ("prompts_per_step", 16))
-    found = deviating(answer(Subject(V_0_1_3, FIXES, warm)))
+    found = deviating(Subject(V_0_1_3, FIXES, warm))
     assert found.keys() == {"tokens"}
     assert "the sampler's next turn reads earlier replies rendered again" in found["tokens"]
 
@@ -130,22 +118,22 @@ def test_replies_that_the_server_renders_otherwise_deviate_with_all_fixes_too(
     ],
 )
 def test_a_fixed_release_agrees_under_other_settings(
-    settings: tuple[tuple[str, float], ...], answer: Answers
+    settings: tuple[tuple[str, float], ...],
 ) -> None:
-    assert deviating(answer(Subject(V_0_1_3, FIXES, settings))) == {}
+    assert deviating(Subject(V_0_1_3, FIXES, settings)) == {}
 
 
 @pytest.mark.releases
-def test_a_recorded_run_ends_in_the_same_bytes(
-    tmp_path: Path, answer: Answers, interpreters: Interpreters
-) -> None:
+def test_a_recorded_run_ends_in_the_same_bytes(tmp_path: Path) -> None:
     answer(Subject(V_0_1_3))  # or skipped
+    trainer = load_trainer("verifiers")
+    assert isinstance(trainer, ProgramTrainer)
     job = release_job(Subject(V_0_1_3), tmp_path)
     short = replace(job.run, training=replace(job.run.training, steps=2))
     ended = []
     for recorded in (False, True):
         out = tmp_path / str(recorded)
-        record(replace(job, run=short, out=out), interpreters.program(job), recorded=recorded)
+        record(replace(job, run=short, out=out), trainer.program(job.command), recorded=recorded)
         assert (out / "attempt" / "out" / "record").is_dir() == recorded
         ended.append(sha256(out / "attempt" / "out" / "model.safetensors"))
     assert ended[0] == ended[1]

@@ -53,7 +53,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A study with a server that was let alone; not to be changed."""
 
     def make(root: Path) -> None:
-        project = served_copy(root, forked=True)
+        project = served_copy(root)
         done = project.run(*TABLES)
         assert done.returncode == 0, done.stderr
         assert ours(project) == []
@@ -92,9 +92,9 @@ def test_a_study_killed_at_random_moments_ends_with_the_same_tables(
     assert not list(project.study.rglob("checkpoint"))
 
 
-def served_copy(root: Path, forked: bool = False) -> Project:
+def served_copy(root: Path) -> Project:
     root.mkdir(exist_ok=True)
-    project = copy(ROOT, root, forked)
+    project = copy(ROOT, root)
     install(root)
     project.overlay(SERVED)
     return project
@@ -151,7 +151,6 @@ def test_a_full_disk_is_said_and_a_larger_one_lets_the_study_end(
     small_disk: tuple[Project, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     project, disk = small_disk
-    project.forked = True
     done = project.run(*TABLES)
     assert done.returncode == 1
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
@@ -191,7 +190,7 @@ def test_a_file_where_results_should_be_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_two_studies_of_one_checkout_run_at_once(undisturbed: Project, tmp_path: Path) -> None:
-    project = served_copy(tmp_path, forked=True)
+    project = served_copy(tmp_path)
     text = (project.root / "mini.yaml").read_text(encoding="utf-8")
     (project.root / "other.yaml").write_text(text.replace("study: mini", "study: other"))
     first = project.start("--cores", "1", *TABLES)
@@ -208,7 +207,7 @@ def test_two_studies_of_one_checkout_run_at_once(undisturbed: Project, tmp_path:
 def test_a_port_that_is_taken_ends_the_baseline_alone_and_is_said(
     undisturbed: Project, tmp_path: Path
 ) -> None:
-    project = served_copy(tmp_path, forked=True)
+    project = served_copy(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         project.overlay({**SERVED, "server": {"port": port}})

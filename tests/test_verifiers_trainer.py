@@ -1,13 +1,12 @@
 """The released GRPOTrainer of verifiers as a study's trainer: from its wheel, unpatched and with its fixes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.releases.checked import Interpreters
 from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
@@ -24,7 +23,6 @@ from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.program import Program
-from rlvr_debug.trainers.program_record import record_program
 from rlvr_debug.trainers.recording import train_with_program
 from rlvr_debug.trainers.verifiers import FIELDS, config_of
 from rlvr_debug.trainers.verifiers.fixes import (
@@ -124,12 +122,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     )
 
 
-@pytest.fixture(scope="module")
-def train(interpreters: Interpreters) -> Callable[[Job], None]:
-    """Train as TRAINER does, by a fork of the release's interpreter."""
-    return lambda job: train_with_program(job, interpreters.program(job))
-
-
 def arm(name: str) -> Any:
     run = next(run for run in runs(PARAMS) if run.arm == name)
     small = replace(run.training, steps=3, prompts_per_step=4, warmup_steps=0)
@@ -138,10 +130,10 @@ def arm(name: str) -> Any:
 
 @pytest.mark.releases
 def test_the_same_seed_is_the_same_run_and_what_is_executed_is_the_wheel_s(
-    job: Job, train: Callable[[Job], None], tmp_path: Path
+    job: Job, tmp_path: Path
 ) -> None:
-    TRAINER.train(replace(job, out=tmp_path / "0"))
-    train(replace(job, out=tmp_path / "1"))
+    for number in ("0", "1"):
+        TRAINER.train(replace(job, out=tmp_path / number))
     names = ("metrics.jsonl", "rollouts.jsonl", "model.safetensors", "record.json")
     first, second = ({n: sha256(tmp_path / i / n) for n in names} for i in ("0", "1"))
     assert first == second
@@ -159,9 +151,9 @@ def test_the_same_seed_is_the_same_run_and_what_is_executed_is_the_wheel_s(
 
 @pytest.mark.releases
 def test_with_its_fixes_the_release_trains_what_was_sampled_and_the_record_names_them(
-    job: Job, train: Callable[[Job], None], tmp_path: Path
+    job: Job, tmp_path: Path
 ) -> None:
-    train(replace(job, run=arm("control"), out=tmp_path))
+    TRAINER.train(replace(job, run=arm("control"), out=tmp_path))
     record = read_json(tmp_path / "record.json")
     assert record["fixes"] == fix_names(RELEASE)
     patched = {name for name, each in record["files"].items() if each["executed"] != each["wheel"]}
@@ -172,12 +164,10 @@ def test_with_its_fixes_the_release_trains_what_was_sampled_and_the_record_names
 
 
 @pytest.mark.releases
-def test_an_adapter_is_trained_and_saved_at_the_end(
-    job: Job, train: Callable[[Job], None], tmp_path: Path
-) -> None:
+def test_an_adapter_is_trained_and_saved_at_the_end(job: Job, tmp_path: Path) -> None:
     run = arm("control")
     training = replace(run.training, lora_r=4, learning_rate=0.01)
-    train(replace(job, run=replace(run, training=training), out=tmp_path))
+    TRAINER.train(replace(job, run=replace(run, training=training), out=tmp_path))
     rows = [row for _, row in read_jsonl(tmp_path / "metrics.jsonl")]
     assert rows[0]["kl"] == 0 < rows[1]["kl"]
     saved = read_tensors(tmp_path / "model.safetensors")
@@ -189,13 +179,13 @@ def test_an_adapter_is_trained_and_saved_at_the_end(
 
 @pytest.mark.releases
 def test_a_batch_that_is_used_twice_is_clipped_with_old_logprobs_alone(
-    job: Job, train: Callable[[Job], None], tmp_path: Path
+    job: Job, tmp_path: Path
 ) -> None:
     clipped = {}
     for name in ("case", "control"):
         run = arm(name)
         training = replace(run.training, steps=1, num_iterations=2, learning_rate=0.01)
-        train(replace(job, run=replace(run, training=training), out=tmp_path / name))
+        TRAINER.train(replace(job, run=replace(run, training=training), out=tmp_path / name))
         rows = [row for _, row in read_jsonl(tmp_path / name / "metrics.jsonl")]
         clipped[name] = [row["clip_ratio/region_mean"] for row in rows]
     # one row for both updates of the batch
@@ -223,12 +213,11 @@ def test_an_exception_ends_the_run_in_one_line_at_once(
 
 @pytest.mark.releases
 def test_the_release_deviates_where_its_defects_are_and_nowhere_once_they_are_fixed(
-    job: Job, interpreters: Interpreters, tmp_path: Path
+    job: Job, tmp_path: Path
 ) -> None:
     found = {}
     for name in ("case", "control"):
-        own = replace(job, run=arm(name), out=tmp_path / f"{name}.json")
-        record = record_program(own, interpreters.program(own), 2)
+        record = TRAINER.record(replace(job, run=arm(name), out=tmp_path / f"{name}.json"), 2)
         found[name] = answer_of(record, check(record))
     deviating = {s["segment"] for s in found["case"]["segments"] if s["status"] == "deviates"}
     assert {"tokens", "model inputs"} <= deviating

@@ -24,11 +24,9 @@ from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.folder import events_to
 from rlvr_debug.study.params import load_params
 from rlvr_debug.verdicts.looks import Look, look_file, read_look, write_look
-from tests.shared import once, programs_in_forks, ran
+from tests.shared import once, ran
 
 ROOT = Path(__file__).parents[1]
-# bytecode is copied, but for what another process is writing: else each copy's first processes would compile it again
-LEFT_OUT = shutil.ignore_patterns("*.egg-info", "*.pyc.*")
 PARTS = ("params.yaml", "workflow", "scripts", "src", "models", "envs")
 MINI: dict[str, Any] = {
     "study": "mini",
@@ -56,10 +54,10 @@ def jobs_in(events: Path) -> dict[str, int]:
 
 
 class Project:
-    """A copy of the project, that the commands run in. forked: the jobs of its study are forks of one process."""
+    """A copy of the project, that the commands run in."""
 
-    def __init__(self, root: Path, forked: bool = False) -> None:
-        self.root, self.forked = root, forked
+    def __init__(self, root: Path) -> None:
+        self.root = root
         self.study = root / "studies" / "mini"
         self.results = self.study / "results"
         # the copy's own library, and no settings of whoever runs the tests
@@ -70,10 +68,6 @@ class Project:
             "OMP_NUM_THREADS": "1",
         }
 
-    @property
-    def python(self) -> str:
-        return str(programs_in_forks() / "python3") if self.forked else sys.executable
-
     def overlay(self, values: Mapping[str, Any] = MINI) -> Path:
         path = self.root / "mini.yaml"
         path.write_text(yaml.safe_dump(dict(values), sort_keys=False), encoding="utf-8")
@@ -81,7 +75,7 @@ class Project:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """`rlvr-debug run`, in a process group of its own."""
-        command = [self.python, "-m", "rlvr_debug.cli", "run", "--overlay", "mini.yaml"]
+        command = [sys.executable, "-m", "rlvr_debug.cli", "run", "--overlay", "mini.yaml"]
         return subprocess.Popen(
             [*command, *arguments],
             cwd=self.root,
@@ -129,13 +123,14 @@ class Project:
         }
 
 
-def copy(source: Path, target: Path, forked: bool = False) -> Project:
+def copy(source: Path, target: Path) -> Project:
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for part in PARTS:
         if (source / part).is_dir():
-            shutil.copytree(source / part, target / part, ignore=LEFT_OUT)
+            shutil.copytree(source / part, target / part, ignore=ignored)
         else:
             shutil.copy2(source / part, target / part)
-    project = Project(target, forked)
+    project = Project(target)
     project.overlay()
     return project
 
@@ -149,7 +144,7 @@ def finished_mini(factory: pytest.TempPathFactory) -> Project:
     """A project whose mini study is finished, one for all tests; not to be changed."""
 
     def make(root: Path) -> None:
-        done = copy(ROOT, root, forked=True).run()
+        done = copy(ROOT, root).run()
         assert done.returncode == 0, done.stderr
 
     return Project(once(factory, "mini", make))
@@ -157,7 +152,7 @@ def finished_mini(factory: pytest.TempPathFactory) -> Project:
 
 def copy_finished(original: Project, target: Path) -> Project:
     """Results and all."""
-    project = copy(original.root, target, forked=True)
+    project = copy(original.root, target)
     shutil.copytree(original.study, project.study)
     return project
 

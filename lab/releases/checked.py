@@ -6,12 +6,10 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.check.forks import Forks
 from lab.releases.checks import Subject
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
@@ -24,8 +22,7 @@ from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_STEPS, Job
-from rlvr_debug.trainers.program import Program, ProgramTrainer
-from rlvr_debug.trainers.program_record import record_program
+from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.verifiers.fixes import faults_of_release, fixes_without
 from rlvr_debug.venvs import build_venv
 
@@ -44,68 +41,27 @@ _ROWS = {"rows": 60, "heldout": 8}
 _SMALL = {"prompts_per_step": 4, "temperature": 0.6}
 
 
-# what a run of verifiers imports, but for the release itself, which may be a mended copy
-_BESIDE = (
-    *("torch._dynamo", "transformers.trainer", "transformers.models.qwen2.modeling_qwen2"),
-    *("datasets", "peft", "openai", "rlvr_debug.replay.store", "rlvr_debug.recorders.trl.live"),
-    *("rlvr_debug.environments", "rlvr_debug.sampling.generate", "benchmarks.check.names"),
-)
-
-
-class Interpreters(AbstractContextManager["Interpreters"]):
-    """Those of environments: each imports torch and TRL once, and each run is a fork of it."""
-
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._started: dict[str, Forks] = {}
-
-    def of(self, environment: str) -> tuple[str, ...]:
-        """Return the words that stand for the environment's interpreter; raise InputError where it cannot be built."""
-        if environment not in self._started:
-            python = str(build_venv(environment))
-            told = {"modules": _BESIDE} if environment.startswith("verifiers") else {}
-            forks = Forks(python, variables=APART, **told)
-            self._started[environment] = self._stack.enter_context(forks)
-        return self._started[environment].python
-
-    def program(self, job: Job) -> Program:
-        """Return the job's program with such an interpreter."""
-        trainer = load_trainer(job.run.trainer)
-        assert isinstance(trainer, ProgramTrainer)
-        [environment] = trainer.venvs(job.command)
-        python, program = self.of(environment), trainer.program(job.command)
-        return replace(program, argv=(*python, *program.argv[1:]))
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-
-def checked_release(subject: Subject, interpreters: Interpreters) -> Mapping[str, Any] | str:
+def checked_release(subject: Subject) -> Mapping[str, Any] | str:
     """Return what the check says of a release (replay/answer.py), or why it could not be run."""
     try:
-        python = interpreters.of(subject.release.environment)
+        python = build_venv(subject.release.environment)
         with tempfile.TemporaryDirectory() as scratch:
             if subject.release.package == "trl":
                 words = [f"{name}={value}" for name, value in subject.settings]
                 return checked_script(python, ["trl_padded.py", *words], Path(scratch))
-            job = release_job(subject, Path(scratch))
-            record = record_program(job, interpreters.program(job), CHECKED_STEPS)
-            return answer_of(record, check(record))
+            return _verifiers(subject, Path(scratch))
     except InputError as error:
         return str(error)
 
 
-def checked_script(python: Sequence[str], start: Sequence[str], scratch: Path) -> Mapping[str, Any]:
-    """Return what the check says of a script of ours with its arguments, or of `-m MODULE ...`; Raise InputError where it is not run.
-
-    python: the words that stand for the interpreter.
-    """
+def checked_script(python: Path, start: Sequence[str], scratch: Path) -> Mapping[str, Any]:
+    """Return what the check says of a script of ours with its arguments, or of `-m MODULE ...`; Raise InputError where it is not run."""
     told, out = scratch / "told.json", scratch / "answer.json"
     write_json(told, {"out": str(out), "steps": 3, "rewards": True, "record": None})
     env = {**variables_apart(), **APART, "PWD": str(scratch)}
     env["PYTHONPATH"] += f"{os.pathsep}{SCRIPTS}"
     script = start if start[0] == "-m" else [str(SCRIPTS / start[0]), *start[1:]]
-    command = [*python, "-m", "rlvr_debug.recorders.trl.check_script", str(told), *script]
+    command = [str(python), "-m", "rlvr_debug.recorders.trl.check_script", str(told), *script]
     how: Mapping[str, Any] = {"capture_output": True, "text": True, "timeout": _LIMIT}
     try:
         done = subprocess.run(command, cwd=scratch, env=env, check=False, **how)
@@ -117,6 +73,13 @@ def checked_script(python: Sequence[str], start: Sequence[str], scratch: Path) -
         raise InputError(said.replace(str(scratch), "").replace(f"{ROOT}{os.sep}", ""))
     answer: Mapping[str, Any] = read_json(out)
     return answer
+
+
+def _verifiers(subject: Subject, scratch: Path) -> Mapping[str, Any]:
+    trainer = load_trainer("verifiers")
+    assert isinstance(trainer, ProgramTrainer)
+    record = trainer.record(release_job(subject, scratch), CHECKED_STEPS)
+    return answer_of(record, check(record))
 
 
 def release_job(subject: Subject, scratch: Path) -> Job:

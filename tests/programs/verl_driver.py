@@ -6,8 +6,6 @@ Each case has a name, overrides of the configuration, and a fault (verl_faults.p
 
 from __future__ import annotations
 
-import copy
-import gc
 import hashlib
 import json
 import os
@@ -255,34 +253,22 @@ def main() -> None:
     inner = RayPPOTrainer._update_actor, RayPPOTrainer.fit, BaseEngine.train_batch
     settings = Path(verl.trainer.__file__).parent / "config"
     with initialize_config_dir(str(settings), version_base=None):
-        composed = compose("ppo_trainer", told["overrides"])
-    gc.freeze()  # all that was imported stays
-    for case in cases:
-        torch.manual_seed(0)
-        RayPPOTrainer._update_actor, RayPPOTrainer.fit, BaseEngine.train_batch = inner
-        if case.get("watched", True):
-            told_of = Told(str(folder / case["name"]), **case.get("told", {}))
-            watch_ray_trainer(RayPPOTrainer, told_of)
-            watch_engine(BaseEngine, told_of)
-        _, plant, more = verl_faults.FAULTS.get(case.get("fault"), ("", lambda _: None, []))
-        with ExitStack() as stack:
-            plant(stack)
-            try:
-                run(overridden(composed, [*case.get("overrides", []), *more]))
-            except Exception:
-                (folder / f"{case['name']}.error").write_text(traceback.format_exc())
-        (folder / f"{case['name']}.digest").write_text(digest())
-
-
-def overridden(composed: Any, overrides: list[str]) -> Any:
-    """Return a configuration as hydra composes it with more overrides, which takes a second each time."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from omegaconf import OmegaConf
-
-    config = copy.deepcopy(composed)
-    for each in OverridesParser.create().parse_overrides(overrides):
-        OmegaConf.update(config, each.key_or_group, each.value(), force_add=each.is_add())
-    return config
+        for case in cases:
+            torch.manual_seed(0)
+            RayPPOTrainer._update_actor, RayPPOTrainer.fit, BaseEngine.train_batch = inner
+            if case.get("watched", True):
+                told_of = Told(str(folder / case["name"]), **case.get("told", {}))
+                watch_ray_trainer(RayPPOTrainer, told_of)
+                watch_engine(BaseEngine, told_of)
+            _, plant, more = verl_faults.FAULTS.get(case.get("fault"), ("", lambda _: None, []))
+            asked = [*told["overrides"], *case.get("overrides", []), *more]
+            with ExitStack() as stack:
+                plant(stack)
+                try:
+                    run(compose("ppo_trainer", asked))
+                except Exception:
+                    (folder / f"{case['name']}.error").write_text(traceback.format_exc())
+            (folder / f"{case['name']}.digest").write_text(digest())
 
 
 def digest() -> str:

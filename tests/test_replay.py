@@ -278,6 +278,10 @@ def test_old_log_probabilities_that_each_update_computes_again_are_told_and_thei
     name = "computed again in each update: the ratio is always 1"
     assert [each.name for each in found.names] == [name] * again
     assert status(record, "micro-batches") == AGREES
+    # where no weights are known to hold them to, they are compared with the generation's
+    for generation in record.generations:
+        generation.weights = None
+    assert status(record, "micro-batches") == DEVIATES
 
 
 @pytest.mark.parametrize("by_prompt", [False, True])

@@ -14,8 +14,9 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
         path = os.fspath(arguments[0])
     else:
         return
-    code = str(path).endswith((".py", ".pyc"))
-    if "/src/rlvr_debug/" in str(path) and path not in _seen and (code == (event == "exec")):
+    if "/src/rlvr_debug/" not in str(path) or "__pycache__" in str(path) or path in _seen:
+        return  # bytecode is read, and written to a temporary name, beside the code that it is of
+    if str(path).endswith(".py") == (event == "exec"):
         _seen.add(path)
         with open(os.environ["WATCHED"], "a") as file:
             file.write(f"{path}\n")

@@ -28,12 +28,8 @@ _READ = (
     *("sapo_temperature_pos", "sapo_temperature_neg", "vespo"),
 )
 _CALLED = {"clip": "epsilon"}  # as arguments of TRL
-_NOISES = (
-    0.5,
-    0.2,
-    0.1,
-    0.05,
-)  # of log-probabilities, so that ratios are not 1 as in a first update
+# of log-probabilities, so that ratios are not 1 as in a first update
+_NOISES = (0.5, 0.2, 0.1, 0.05)
 _DRAWS = 16
 _LARGEST = 10.0
 _STATES, _TOKENS = 64, 16

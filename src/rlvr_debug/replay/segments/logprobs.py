@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay import judge
-from rlvr_debug.replay.finding import Place, need, seen
+from rlvr_debug.replay.finding import NotSeen, Place, need, seen
 from rlvr_debug.replay.network import EXACT, Network
-from rlvr_debug.replay.record import Batch, Call, Forward, MicroBatch, Record, Weights
+from rlvr_debug.replay.record import Batch, Call, Forward, Generation, MicroBatch, Record, Weights
 from rlvr_debug.replay.rollouts import batch_of
 from rlvr_debug.replay.segments.weights import weights_gap
 
@@ -169,7 +169,19 @@ def _other_old(whole: Batch, given: Batch) -> bool:
         return False
     kept, width = whole.of_rows(given.rows), given.completion_ids.shape[1]
     same = torch.equal(kept.completion_ids[:, :width], given.completion_ids)
-    return same and not torch.equal(seen(kept.old)[:, :width], given.old)
+    before = seen(kept.old)[:, :width]
+    return same and not torch.equal(before.nan_to_num(), given.old.nan_to_num())
+
+
+def computed_again(network: Network, generation: Generation, given: Batch) -> bool:
+    """Return whether a micro-batch has other old log-probabilities than its generation, which can be held to their weights."""
+    if generation.weights is None or not _other_old(batch_of(generation), given):
+        return False
+    try:
+        compare_held(_Held(network, given, "old", generation.weights, None))
+    except NotSeen:
+        return False
+    return True
 
 
 def reference(record: Record, network: Network) -> Iterator[judge.Instance]:

@@ -12,9 +12,10 @@ from torch import Tensor
 from rlvr_debug.blocks import OneOf
 from rlvr_debug.replay.finding import need, seen
 from rlvr_debug.replay.judge import Gap, Instance, certain, different
+from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, Forward, Record
 from rlvr_debug.replay.rollouts import batch_of, origins
-from rlvr_debug.replay.segments.logprobs import Attention, masked
+from rlvr_debug.replay.segments.logprobs import Attention, computed_again, masked
 
 _FIELDS = tuple(field.name for field in fields(Batch))
 _CHANGED: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -26,7 +27,7 @@ _OLD = "old log-probabilities"
 _THEN = (*_CHANGED, "in the order of the generation", "other rows")
 
 
-def of_rows(record: Record, _: object) -> Iterator[Instance]:
+def of_rows(record: Record, network: Network) -> Iterator[Instance]:
     """micro-batches: each row of a generation is trained once in each pass, with what belongs to it."""
     for number, origin in enumerate(origins(record)):
         said = f"its batch is that of generation {origin + 1}"
@@ -42,12 +43,13 @@ def of_rows(record: Record, _: object) -> Iterator[Instance]:
             trained.setdefault(micro.generation, Counter()).update(rows.tolist())
             generation = record.generations[micro.generation]
             whole = batch_of(generation)
-            held = generation.weights is not None and _OLD not in record.unseen
             for name in _FIELDS:
                 kept, given = getattr(whole, name), getattr(micro.given, name)
-                # old ones that are computed again may round otherwise: they are held to their weights
-                judged = name == "rows" or (name == "old" and held)
-                if not judged and _known(kept) and _known(given):
+                if name == "rows" or not (_known(kept) and _known(given)):
+                    continue
+                # old ones that are computed again may round otherwise: their own segment holds them to their weights
+                again = name == "old" and _OLD not in record.unseen
+                if not (again and computed_again(network, generation, micro.given)):
                     compare = partial(compare_part, name, kept, given, rows)
                     said = f"{name} are not those of the rows"
                     yield Instance(where, compare, said)

@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # one thread per process, one process per core; the tools of the environment come first
 export OMP_NUM_THREADS := 1
+# an image may forbid bytecode: each process would compile all that it imports again, torch's 10 s where pip did not
+export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # pyproject.toml names the command rlvr-debug, which the installation puts into .venv/bin

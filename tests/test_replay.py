@@ -275,7 +275,7 @@ def test_old_log_probabilities_that_each_update_computes_again_are_told_and_thei
             micro.given = replace(micro.given, old=old.clone())
     found = judged(record, "old log-probabilities")
     assert found.status == (DEVIATES if again else AGREES)
-    name = "computed again in each update: the ratio is always 1"
+    name = "computed again in each update, so that the ratio is always 1"
     assert [each.name for each in found.names] == [name] * again
     assert status(record, "micro-batches") == AGREES
     # where no weights are known to hold them to, they are compared with the generation's

@@ -114,10 +114,14 @@ def test_bad_input_is_one_line_and_status_2(words: list[str], said: str) -> None
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_command_outside_of_any_checkout_says_which_study_it_is_about(tmp_path: Path) -> None:
-    done = called(main, "rlvr-debug", "report", root=tmp_path)
-    assert done.stderr == f"note: this folder is in no checkout; the study's is {ROOT}\n"
-    assert called(main, "rlvr-debug", "report").stderr == ""
+@pytest.mark.parametrize("words", ["plan", "report", "prune --dry-run"])
+def test_a_command_outside_of_any_checkout_does_nothing_to_another(
+    tmp_path: Path, words: str
+) -> None:
+    done = called(main, "rlvr-debug", *words.split(), root=tmp_path)
+    said = f"error: {tmp_path}: is in no checkout with studies; first type: cd {ROOT}\n"
+    assert (done.returncode, done.stderr) == (2, said)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("words", [["rum"], ["run", "--overlya"], ["diagnose"]])

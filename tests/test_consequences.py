@@ -20,6 +20,7 @@ from rlvr_debug.replay.consequences import measured as all_measured
 from rlvr_debug.replay.declared import Own
 from rlvr_debug.replay.finding import Consequence
 from rlvr_debug.replay.record import (
+    UNOPENED,
     Batch,
     Call,
     Generation,
@@ -177,6 +178,24 @@ def test_a_prompt_that_is_rendered_and_wrapped_in_the_template_again_is_told(
     only.rows = [{"prompt": [{"role": "user", "content": said}]}] * 4
     told = [each.passed for each in all_measured(made)[0] if each.name == "rendered twice"]
     assert told == [passed]
+
+
+@pytest.mark.parametrize("drawn_by", ["row", "rollout"])
+def test_an_environment_that_draws_a_task_for_each_rollout_of_a_group_is_told(
+    drawn_by: str,
+) -> None:
+    made = record(LEARNED)
+    [only] = made.generations
+    task = {"row": lambda number: number // 4, "rollout": lambda number: number}[drawn_by]
+    assert "tasks of a group" not in {each.name for each in all_measured(made)[0]}
+    only.rows = [
+        {UNOPENED: f"row {number // 4}", "prompt": f"row {number // 4}, task {task(number)}"}
+        for number in range(len(only.rows))
+    ]
+    told = found(made, "tasks of a group")
+    off = len(only.rows) // 4 * (drawn_by == "rollout")
+    assert told.measured == {"groups": len(only.rows) // 4, "differ": off}
+    assert told.passed is not bool(off)
 
 
 @pytest.mark.parametrize(("high", "passed"), [(0.28, False), (1.0, True), (5.0, True)])

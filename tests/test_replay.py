@@ -284,6 +284,26 @@ def test_old_log_probabilities_that_each_update_computes_again_are_told_and_thei
     assert status(record, "micro-batches") == DEVIATES
 
 
+@pytest.mark.parametrize("tokens", ["those sampled", "others"])
+def test_log_probabilities_of_tokens_that_were_not_sampled_are_not_held_to_the_samplers(
+    healthy: Record, tokens: str
+) -> None:
+    """A rollout function that tokenises its text again, and computes their log-probabilities, was told as a wrong sampler."""
+    record = copy.deepcopy(healthy)
+    for generation in record.generations:
+        del generation.calls[1:]  # turns after tools
+        [call], batch = generation.calls, generation.batch
+        assert batch is not None
+        told = torch.zeros_like(batch.loss_mask, dtype=torch.float32)
+        for row, held in enumerate(call.logprobs):
+            told[row, : len(held)] = torch.tensor(held)
+        told[:, 1:] -= 1.0
+        ids = batch.completion_ids.clone()
+        ids[:, 1:] += tokens == "others"
+        generation.batch = replace(batch, completion_ids=ids, sampler=told)
+    assert status(record, "sampler") == (DEVIATES if tokens == "those sampled" else AGREES)
+
+
 @pytest.mark.parametrize("by_prompt", [False, True])
 def test_one_reward_for_all_is_no_deviation_but_one_for_each_prompt_is(
     healthy: Record, by_prompt: bool

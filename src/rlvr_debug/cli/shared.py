@@ -95,10 +95,10 @@ def narrowed(overlay: Path | None, hypotheses: Sequence[str] | None) -> Path | N
 
 
 def home() -> Path:
-    """Return the checkout; name it where the command was started outside of it."""
+    """Return the checkout. Raise InputError outside of it: a command works on the studies of where it is started."""
     root = checkout()
     if not Path.cwd().is_relative_to(ROOT):
-        print(f"note: this folder is in no checkout; the study's is {ROOT}", file=sys.stderr)
+        raise InputError(f"{Path.cwd()}: is in no checkout with studies; first type: cd {ROOT}")
     return root
 
 

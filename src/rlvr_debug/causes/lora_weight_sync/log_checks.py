@@ -41,7 +41,8 @@ def moves_in_vain(log: Log) -> Reading | None:
     """A policy that writes other replies than its reference, while what is sampled stays as it was: rewards, spread, lengths."""
     if gap(log) is not None:  # that says it better
         return None
-    far = late(log.series("kl"))
+    kl = log.series("kl")
+    far = late(kl)
     found = [trend(log.series(name)) for name in ("reward", "reward_std", "length")]
     if not all(found):
         return None
@@ -50,4 +51,5 @@ def moves_in_vain(log: Log) -> Reading | None:
         for each in found
     )
     earns = found[0] is not None and found[0].last > 0
-    return Reading(LARGE if far >= _FAR and alike and earns else 0, {"late": far}, min(1.0, far))
+    moves = far >= max(_FAR, 2 * float(kl[0]))  # what is far from the beginning has not moved
+    return Reading(LARGE if moves and alike and earns else 0, {"late": far}, min(1.0, far))

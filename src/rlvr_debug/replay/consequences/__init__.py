@@ -14,6 +14,7 @@ CONSEQUENCES: dict[str, Callable[[Record], Consequence | None]] = {
     "answers in prompts": given.answers_in_prompts,
     "header": given.header,
     "rendered twice": given.rendered_twice,
+    "tasks of a group": given.tasks,
     "limits": given.limits,
     "rewards of prompts": given.of_prompts,
     "contrast": given.contrast,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.replay.finding import Consequence, NotSeen, seen
-from rlvr_debug.replay.record import Generation, Record
+from rlvr_debug.replay.record import UNOPENED, Generation, Record
 from rlvr_debug.replay.rollouts import Rollout, alike_groups, rollouts
 from rlvr_debug.replay.segments.prompts import template_ids
 
@@ -164,6 +164,24 @@ def rendered_twice(record: Record) -> Consequence | None:
     twice = sum(end in text for text in texts)
     said = f"{twice} of {len(texts)} rows have the template's `{end}` inside a message"
     return Consequence("rendered twice", {"rows": len(texts), "twice": twice}, not twice, said)
+
+
+def tasks(record: Record) -> Consequence | None:
+    """Measure in how many groups of one row the environment gives rollouts other prompts; None without such a group."""
+    size, one = record.settings.group_size, []
+    for rows in (generation.rows for generation in record.generations):
+        if all(UNOPENED in row and "prompt" in row for row in rows):
+            groups = (rows[n : n + size] for n in range(0, len(rows), size))
+            read = (
+                [{str(row[key]) for row in group} for key in (UNOPENED, "prompt")]
+                for group in groups
+            )
+            one += [len(opened) == 1 for row, opened in read if len(row) == 1]
+    if not one:
+        return None
+    off = one.count(False)
+    said = f"in {off} of {len(one)} groups of one row the environment's `reset` gives rollouts other prompts"
+    return Consequence("tasks of a group", {"groups": len(one), "differ": off}, not off, said)
 
 
 def limits(record: Record) -> Consequence | None:

@@ -64,12 +64,12 @@ def sampler(record: Record, network: Network) -> Iterator[judge.Instance]:
             need(not used.others, f"the sampler's {', '.join(used.others)} cannot be recomputed")
             if call.weights is not None:
                 yield judge.Instance(where, partial(compare_sampler, network, call))
-        told = None if generation.batch is None else generation.batch.sampler
-        if len(generation.calls) == 1 and told is not None:
+        batch = generation.batch
+        if len(generation.calls) == 1 and batch is not None and batch.sampler is not None:
             # what the trainer was told of them, beside those that the sampler had
             [call] = generation.calls
-            if len(told) == len(call.logprobs):
-                compare = partial(_compare_told, network, call, told)
+            if len(batch.sampler) == len(call.logprobs):
+                compare = partial(_compare_told, network, call, batch)
                 said = "the trainer was told others than the sampler had"
                 yield judge.Instance(where, compare, said)
 
@@ -78,8 +78,12 @@ def _flat(rows: list[list[float]]) -> Tensor:
     return torch.tensor([x for row in rows for x in row], dtype=torch.float64)
 
 
-def _compare_told(network: Network, call: Call, told: Tensor, **knobs: Any) -> judge.Gap | None:
-    counts = [min(len(row), told.shape[1]) for row in call.logprobs]
+def _compare_told(network: Network, call: Call, batch: Batch, **knobs: Any) -> judge.Gap | None:
+    """Compare them as far as each row's tokens are those that were sampled: what comes after is of `tokens`."""
+    told = seen(batch.sampler)
+    rows = zip(batch.completion_ids.tolist(), call.outputs, call.logprobs, strict=True)
+    alike = ([a == b for a, b, _ in zip(*row, strict=False)] for row in rows)
+    counts = [(*each, False).index(False) for each in alike]
     got = [row[:count].tolist() for row, count in zip(told, counts, strict=True)]
     if knobs:
         outputs = [row[:count] for row, count in zip(call.outputs, counts, strict=True)]

@@ -43,8 +43,7 @@ class _Run:
 
 
 class Reader:
-    """Rows of one framework's console. marks: a line without any is not shown, unless it is open. shared: others print so, too.
-    last: it is read where no other has a row."""
+    """Rows of one framework's console. marks: a line without any is not shown, unless it is open. shared: others print so, too; last: where no other has a row."""
 
     name: ClassVar[str]
     marks: ClassVar[tuple[bytes, ...]]

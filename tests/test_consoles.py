@@ -383,7 +383,13 @@ def test_figures_by_their_names_are_rows_whatever_parts_them(
 
 
 @pytest.mark.parametrize(
-    "text", ["lr: 1e-6\nclip_ratio: 0.2", "step 7\nkl 3 of 4 loss", *NOISE[:2]]
+    "text",
+    [
+        "lr: 1e-6\nclip_ratio: 0.2",
+        "step 7\nkl 3 of 4 loss",
+        "The reward 0 is that of a guess.",
+        *NOISE[:2],
+    ],
 )
 def test_a_setting_or_a_lone_figure_makes_no_row(text: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="found no row of metrics"):

@@ -28,8 +28,7 @@ _MOST_BYTES = 256 * 1024 * 1024  # of what is not read line by line
 _HEAD = 65536
 # what is not read, by how its bytes begin and by how its name ends
 _REFUSED: dict[str, dict[str, str]] = read_yaml(Path(__file__).parent.with_name("refused.yaml"))
-# where clusters' loggers keep a line that a run printed: Docker's, Google's, and others
-_LINES = ("log", "textPayload", "message", "msg")
+_LINES = ("log", "textPayload", "message", "msg")  # where clusters keep what a run printed
 _ENCODED = {b"\xff\xfe\0\0": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 

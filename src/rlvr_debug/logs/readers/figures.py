@@ -14,7 +14,7 @@ _FIGURE = re.compile(
 
 
 class Console(Reader):
-    """A row ends where a name comes again, or another step. One figure makes none, unless it is the reward."""
+    """A row ends where a name comes again, or another step. One figure makes none, unless it is the reward of a step."""
 
     name = "figures by their names"
     marks = (b"eward", b"core", b"oss", b"tep", b"kl", b"KL", b"grad")
@@ -41,8 +41,9 @@ class Console(Reader):
     def end(self) -> None:
         values, self._values = self._values, {}
         measured = [name for name in values if is_metrics([name])]
-        if self._line and (len(measured) > 1 or any(_is(name, "reward") for name in measured)):
-            step = values.get("step")
+        step = values.get("step")
+        of_step = step is not None and any(_is(name, "reward") for name in measured)
+        if self._line and (len(measured) > 1 or of_step):
             self.add(values, self._line, "step", step if isinstance(step, float) else None)
 
 
@@ -52,9 +53,9 @@ def _is(name: str, quantity: str) -> bool:
 
 def _figures(text: str) -> Iterator[tuple[str, float | str]]:
     """Yield names that are known, and numbers; of two words the last one, unless both are a name."""
-    for words, text_of_it, unit in _FIGURE.findall(text):
+    for words, shown, unit in _FIGURE.findall(text):
         name = next((n for n in (words.replace(" ", "_"), words.split()[-1]) if is_known(n)), "")
-        value = number(name, text_of_it)
+        value = number(name, shown)
         if name:
             value = value / 100 if unit and isinstance(value, float) else value
             yield "step" if _is(name, "step") else name, value

@@ -388,6 +388,8 @@ def test_figures_by_their_names_are_rows_whatever_parts_them(
         "lr: 1e-6\nclip_ratio: 0.2",
         "step 7\nkl 3 of 4 loss",
         "The reward 0 is that of a guess.",
+        pytest.param("reward" + " " * 250_000 + "x", id="blanks"),
+        "| step | 10 | 20 |\n| critic/score/mean | -0.4 | 0.3 |\n| response_length/clip_ratio | 0.2 | 0.1 |",
         *NOISE[:2],
     ],
 )

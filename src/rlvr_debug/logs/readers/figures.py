@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from rlvr_debug.logs.console import NUMBER, Line, Reader, Values, is_metrics, number
 from rlvr_debug.logs.names import is_known, resolve
 
-# a name is one word or two
+# a name is one word or two; what has several numbers beside it is a row of another table
 _FIGURE = re.compile(
-    rf"""([A-Za-z][\w./@-]*(?: [A-Za-z][\w./-]*)?)['"]?[\s│┃|]*[:=]?[\s│┃|]*"""
-    rf"""({NUMBER})(%?)(?=[\s,;:/)}}\]│┃|]|$)"""
+    rf"""(?<![\w./@-])([A-Za-z][\w./@-]*(?: [A-Za-z][\w./-]*)?)['"]?[\s│┃|]{{0,99}}[:=]?[\s│┃|]{{0,99}}"""
+    rf"""({NUMBER})(%?)(?=[\s,;:/)}}\]│┃|]|$)(?![\s│┃|]{{1,99}}{NUMBER})"""
 )
 
 

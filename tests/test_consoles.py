@@ -114,6 +114,29 @@ FORMS: Mapping[str, tuple[Sequence[str], str, Callable[[int, Row], str]]] = {
 }
 
 
+# one line of a row, or several; the steps that three of them have
+FIGURES = [
+    ("Step {step} | loss:0.01 rewards:{reward} grad_norm:0.5 lr:1e-05 ", range(3)),
+    ("Epoch 1/3, Step {step}: avg reward = {reward}, grad_norm = 0.5, time = 12.3s", range(3)),
+    ("step {step}: reward {percent}%, grad_norm 0.5, done", range(3)),
+    (
+        "Epoch 0: 100%|##| 5/5 [00:12<00:00, 0.7it/s, v_num=3, reward={reward}, grad_norm=0.5]",
+        (1, 2, 3),
+    ),
+    ("training/global_step: {step}\ngrad_norm: 0.5\ncritic/score/mean: {reward}", range(3)),
+    ("{{'grad_norm': 0.5,\n 'kl': nan,\n 'reward': {reward},\n 'step': {step}}}", range(3)),
+    (
+        "Epoch 1/5 Step {step}/935 Train step {step}/4675 done.\n┌──────┬──────┐\n"
+        "│ ppo_actor/task_reward/avg │ {reward:.4e} │ ppo_actor/update/grad_norm │ 5.0000e-01 │\n└──────┴──────┘",
+        range(3),
+    ),
+    (
+        "[INFO]     Step {step}\n┃ Metric ┃ Value ┃\n│ env/all/reward/total │ {reward:.6f} │\n│ grad_norm │ 0.500000 │",
+        range(3),
+    ),
+]
+
+
 @st.composite
 def runs(draw: st.DrawFn, names: Sequence[str]) -> list[tuple[int, dict[str, float]]]:
     size = draw(st.integers(1, 6))
@@ -342,6 +365,53 @@ def test_where_openrlhf_logs_no_step_its_bars_have_the_rows(tmp_path: Path) -> N
     log = log_of("".join(bars) + "\n" + "".join(bars), tmp_path)
     assert log.series("reward").tolist() == [0.7, 0.7]
     assert log.sources["learning_rate"] == "actor_lr"
+
+
+@pytest.mark.parametrize(("form", "steps"), FIGURES)
+def test_figures_by_their_names_are_rows_whatever_parts_them(
+    form: str, steps: Sequence[int], tmp_path: Path
+) -> None:
+    rewards = [0.25, 0.5, 0.375]
+    lines = [
+        form.format(step=n, reward=reward, percent=100 * reward) for n, reward in enumerate(rewards)
+    ]
+    log = log_of("Model: 7B\n" + "\nINFO: served 200\n".join(lines), tmp_path)
+    assert log.kind == "figures by their names"
+    assert log.series("reward").tolist() == rewards
+    assert log.series("grad_norm").tolist() == [0.5] * 3
+    assert log.steps.index.tolist() == list(steps)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lr: 1e-6\nclip_ratio: 0.2",
+        "step 7\nkl 3 of 4 loss",
+        "The reward 0 is that of a guess.",
+        pytest.param("reward" + " " * 250_000 + "x", id="blanks"),
+        "| step | 10 | 20 |\n| critic/score/mean | -0.4 | 0.3 |\n| response_length/clip_ratio | 0.2 | 0.1 |",
+        *NOISE[:2],
+    ],
+)
+def test_a_setting_or_a_lone_figure_makes_no_row(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="found no row of metrics"):
+        log_of(text, tmp_path)
+
+
+def test_figures_beside_a_framework_s_own_rows_are_not_read(tmp_path: Path) -> None:
+    lines = [f"{row}\nreward: 7, grad_norm: 7" for row in trl([0.1, 0.2])]
+    log = log_of("\n".join([*lines, "reward: 7\nreward: 7"]), tmp_path)
+    assert log.series("reward").tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("key", ["log", "textPayload", "message"])
+def test_lines_that_a_cluster_keeps_as_json_are_read(key: str, tmp_path: Path) -> None:
+    kept = [{key: f"{row}\n", "time": "2026-01-01T00:00:00Z"} for row in trl([0.1, 0.2, 0.3])]
+    for name, text in (("a.jsonl", "\n".join(map(json.dumps, kept))), ("a.json", json.dumps(kept))):
+        assert log_of(text, tmp_path, name).series("reward").tolist() == [0.5] * 3
+    # metrics beside a message are the row
+    text = json.dumps({"message": "a step", "reward": 0.75}) + '\n{"reward": 0.25}'
+    assert log_of(text, tmp_path, "b.jsonl").series("reward").tolist() == [0.75, 0.25]
 
 
 def test_validation_of_nemo_rl_is_of_its_step(tmp_path: Path) -> None:

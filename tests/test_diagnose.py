@@ -199,6 +199,23 @@ def test_noise_is_no_learning_and_a_quick_rise_is(seed: int) -> None:
     assert diagnose_log(log_of(rows_of({**healthy(seed), "reward": quick}))).learns is True
 
 
+@given(seed=SEEDS)
+@settings(max_examples=8)
+def test_a_schedule_that_ended_is_named_though_the_reward_rose_before(seed: int) -> None:
+    run = healthy(seed)
+    run["reward"] = np.repeat([0.3, 0.5], [10, 30]) + 0.02 * np.random.default_rng(seed).random(40)
+    run["learning_rate"] = np.repeat([1e-6, 0.0], [10, 30])
+    found = diagnose_log(log_of(rows_of(run)))
+    assert found.learns
+    assert [each.checks for each in found.ranked] == [("schedule-ended",)]
+    # groups die in a run that learns, too
+    run |= {"learning_rate": np.full(40, 1e-6), "entropy": np.repeat([1.0, 0.01], 20)}
+    run["dead_groups"] = np.repeat([0.1, 0.9], 20)
+    assert diagnose_log(log_of(rows_of(run))).ranked == ()
+    run["reward"] = np.full(40, 0.3) + 0.02 * np.random.default_rng(seed).random(40)
+    assert diagnose_log(log_of(rows_of(run))).ranked[0].checks[0] == "entropy-collapses"
+
+
 def test_a_loss_of_zero_is_a_note_and_no_finding() -> None:
     found = diagnose_log(log_of(rows_of({**healthy(0), "loss": np.zeros(40)})))
     assert found.ranked == ()

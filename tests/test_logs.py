@@ -84,6 +84,51 @@ def test_an_export_of_two_runs_is_refused(tmp_path: Path) -> None:
         read_log(tmp_path / "two.csv")
 
 
+@pytest.mark.parametrize("name", ["key", "tag", "metric"])
+def test_a_table_with_a_value_per_row_has_a_row_per_step(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    lines = [f"run,{name},value,timestamp,step"]
+    lines += [f"a,{key},{n / 8},17,{n}" for key in ("reward", "kl") for n in range(3)]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    log = read_log(path)
+    assert log.steps.index.tolist() == [0, 1, 2]
+    assert log.series("reward").tolist() == log.series("kl").tolist() == [0, 0.125, 0.25]
+    path.write_text("\n".join([*lines, "b,reward,0.5,17,0"]), encoding="utf-8")
+    with pytest.raises(InputError, match="values of 2 runs"):
+        read_log(path)
+
+
+@pytest.mark.parametrize(
+    ("tag", "quantity"),
+    [("train_reward", "reward"), ("Train_Reward", "reward"), ("actor_grad_norm", "grad_norm")],
+)
+def test_a_chart_of_tensorboard_is_named_by_its_file(
+    tag: str, quantity: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"run-Sep01_10-22-11_node3-tag-{tag}.csv"
+    path.write_text("Wall time,Step,Value\n1.5,5,0.25\n2.5,10,0.5", encoding="utf-8")
+    log = read_log(path)
+    assert (log.steps.index.tolist(), log.series(quantity).tolist()) == ([5, 10], [0.25, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("text", "rewards", "rates"),
+    [
+        ("step;reward;lr\n1;0,25;0,000001\n2;0,5;0,000001", [0.25, 0.5], [1e-6, 1e-6]),
+        ("step;reward;lr\n1,000;25.0%;1e-6\n2,000;50.0%;1e-6", [0.25, 0.5], [1e-6, 1e-6]),
+        ('step,reward,lr\n1,"1,250.5",1e-6\n2,"1,500.0",nan', [1250.5, 1500], [1e-6]),
+        ('step,reward,note\n1,0.25,"a, b"\n2,0.5,50%', [0.25, 0.5], []),
+    ],
+)
+def test_numbers_are_read_as_a_spreadsheet_shows_them(
+    text: str, rewards: list[float], rates: list[float], tmp_path: Path
+) -> None:
+    path = tmp_path / "sheet.csv"
+    path.write_text(text, encoding="utf-8")
+    log = read_log(path)
+    assert (log.series("reward").tolist(), log.series("learning_rate").tolist()) == (rewards, rates)
+
+
 def test_what_verl_writes_is_unwrapped(tmp_path: Path) -> None:
     lines = [
         json.dumps({"step": i, "data": {"critic/score/mean": 0.1 * i, "actor/lr": 1e-6}})

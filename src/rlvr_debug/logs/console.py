@@ -43,11 +43,12 @@ class _Run:
 
 
 class Reader:
-    """Rows of one framework's console. marks: a line without any is not shown, unless it is open. shared: others print so, too."""
+    """Rows of one framework's console. marks: a line without any is not shown, unless it is open. shared: others print so, too; last: where no other has a row."""
 
     name: ClassVar[str]
     marks: ClassVar[tuple[bytes, ...]]
     shared: ClassVar[bool] = False
+    last: ClassVar[bool] = False
     open = False
     almost: Line | None = None  # the first line that is nearly one of its own
     cut = 0

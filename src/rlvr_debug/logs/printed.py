@@ -40,9 +40,10 @@ def printed_rows(path: Path, stream: BinaryIO, wrong: InputError | None = None) 
         reader.end()
     settings.end()
     # where two have as many rows it is the framework's own
-    best = max(all_of_them, key=lambda reader: (reader.size, not reader.shared))
-    if not best.size:
+    found = [each for each in all_of_them if each.size]
+    if not found:
         raise wrong or _nothing(path, all_of_them)
+    best = max(found, key=lambda each: (not each.last, each.size, not each.shared))
     rank = min(best.ranks)
     rows = [values for values, _ in best.ranks[rank][-1].rows]
     best.finish(rows)

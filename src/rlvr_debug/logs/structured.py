@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,17 @@ _MOST_CELL = 4 * 1024 * 1024
 _DEPTH = 6
 _CUT_OFF = "line {}, the last one, is cut off and was left out"
 # under these keys some loggers nest a row's numbers
-_NESTED = ("data", "metrics", "logs", "scalars")
+_NESTED = ("data", "metrics", "logs", "scalars", "stats")
 _LISTS = ("log_history", "history", "rows", "records", "data")
 _JSON = re.compile(r"[{\[]\s*([{\[\]}\"]|$)")
 _RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _EXTREMES = re.compile(r"__(MIN|MAX)$")
 _NUMBER = re.compile(rf"\s*{NUMBER}\s*")
 _RUN_COLUMN = re.compile(r"(?P<run>.+?) - (?P<name>[^ ].*)")
+# a row per value, as MLflow and TensorBoard's data frames have it: columns of its name and of the run; a chart of TensorBoard
+_BESIDE = {"name": ("key", "tag", "metric"), "run": ("run", "run_id", "run_uuid")}
+_TAG = re.compile(r".*-tag-(.+)\.csv")
+_SHOWN = re.compile(r"-?[\d.]+(?:,\d+)*(?:\.\d+)?(?:[eE][-+]?\d+)?%?|nan|NaN")
 
 
 @dataclass(frozen=True)
@@ -187,7 +192,40 @@ def _csv(path: Path, text: str, run: str) -> Rows:
         rows.append({n: value for n, value in zip(names, values, strict=True) if n is not None})
     if len(rows) > _MOST_ROWS:
         raise InputError(f"{path}: expected at most {_MOST_ROWS} rows, found more")
-    return Rows("CSV", rows, tuple(notes))
+    rows = _by_value(path, rows) if rows else rows
+    return Rows("CSV", _as_numbers(rows), tuple(notes))
+
+
+def _by_value(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row per step, of a table with a row per value: its name stands beside it or, of TensorBoard's, in the file's."""
+    columns = {name.lower(): name for name in rows[0]}
+    named, own = (next((columns[n] for n in _BESIDE[of] if n in columns), "") for of in _BESIDE)
+    tag = _TAG.fullmatch(path.name)
+    if not {"step", "value"} <= columns.keys() or not (named or tag):
+        return rows
+    # in a file's name, `_` stands for `/`
+    tags = [tag[1].replace("_", "/", count) for count in range(9)] if tag else [""]
+    one = next((each for each in tags if is_known(each)), tags[0])
+    if (runs := len({row.get(own) for row in rows})) > 1:
+        raise InputError(f"{path}: found values of {runs} runs, expected those of one")
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        step, name = row[columns["step"]], row.get(named, one)
+        found.setdefault(step, {"step": step})[name] = row[columns["value"]]
+    return list(found.values())
+
+
+def _as_numbers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with 45.2%, 1,234.5 and 0,31 as Python has them. A comma is decimal where no point is."""
+    if not any(_SHOWN.fullmatch(v) for row in rows for v in row.values() if "," in v or "%" in v):
+        return rows
+    columns = [n for n in rows[0] if all(not r[n] or _SHOWN.fullmatch(r[n]) for r in rows)]
+    found = [row[name] for row in rows for name in columns]
+    point = "" if any("." in v or v.count(",") > 1 for v in found) else "."
+    for row, name in product(rows, columns):
+        text = row[name].replace(",", point)
+        row[name] = float(text[:-1]) / 100 if text.endswith("%") else text
+    return rows
 
 
 def _header(path: Path, names: Sequence[str], run: str) -> tuple[list[str | None], list[str]]:

@@ -9,6 +9,7 @@ from rlvr_debug.causes.check import (
     Reading,
     from_the_start,
     graded,
+    late,
     steps_from_the_start,
     trend,
 )
@@ -67,7 +68,9 @@ def entropy_collapses(log: Log) -> Reading | None:
         return None
     falls = found.falls and found.last <= _ENTROPY_DOWN * found.first
     values = {"first": found.first, "last": found.last}
-    return Reading(MILD if falls else 0, values, 1 - max(0.0, found.last / found.first))
+    # it falls in every run that learns; here groups die of it
+    strength = LARGE if late(log.series("dead_groups")) >= DEAD[LARGE] else MILD
+    return Reading(strength if falls else 0, values, 1 - max(0.0, found.last / found.first))
 
 
 def advantages_of_others(log: Log) -> Reading | None:

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_yaml
+from rlvr_debug.logs.names import is_known
 from rlvr_debug.logs.structured import (
     EXPECTED,
     TABLES,
@@ -27,6 +28,7 @@ _MOST_BYTES = 256 * 1024 * 1024  # of what is not read line by line
 _HEAD = 65536
 # what is not read, by how its bytes begin and by how its name ends
 _REFUSED: dict[str, dict[str, str]] = read_yaml(Path(__file__).parent.with_name("refused.yaml"))
+_LINES = ("log", "textPayload", "message", "msg")  # where clusters keep what a run printed
 _ENCODED = {b"\xff\xfe\0\0": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
@@ -88,7 +90,11 @@ def _text_rows(path: Path, stream: BinaryIO, run: str) -> Rows:
     suffix = path.suffix.lower()
     if suffix != ".ipynb" and is_structured(path, first):
         try:
-            return structured_rows(path, _decoded(path, _whole(path, stream)), run)
+            found = structured_rows(path, _decoded(path, _whole(path, stream)), run)
+            key = next((each for each in _LINES if found.rows and each in found.rows[0]), "")
+            if not key or any(map(is_known, found.rows[0])):
+                return found
+            stream = io.BytesIO("\n".join(str(row.get(key)) for row in found.rows).encode())
         except InputError as error:
             if suffix in TABLES:
                 raise

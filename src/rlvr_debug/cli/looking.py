@@ -41,7 +41,7 @@ def plan(
 ) -> None:
     """Print what a study will run and cost.
 
-    Nothing runs.
+    Nothing runs; only --hypothesis writes a file.
     """
     shared.home()
     from rlvr_debug.study.plan import plan as planned

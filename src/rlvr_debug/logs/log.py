@@ -194,7 +194,7 @@ def make_log(place: str, found: Sequence[Rows]) -> Log:
         names = ", ".join(log.unknown[:5]) or "none"
         raise InputError(
             f"{place}: found no known metric (names: {names[:200]}), expected columns such as "
-            "reward, kl or grad_norm; docs/diagnose.md lists all"
+            "reward, kl or grad_norm; docs/checks.md lists all"
         )
     if list(log.sources) == ["step"]:
         raise InputError(f"{place}: found only steps, expected also columns such as reward")

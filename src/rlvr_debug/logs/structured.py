@@ -5,7 +5,8 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ _CUT_OFF = "line {}, the last one, is cut off and was left out"
 _NESTED = ("data", "metrics", "logs", "scalars")
 _LISTS = ("log_history", "history", "rows", "records", "data")
 _JSON = re.compile(r"[{\[]\s*([{\[\]}\"]|$)")
+_LIST = re.compile(rf'^\s*\[|"({"|".join(_LISTS)})"\s*:\s*\[')
+_BETWEEN = re.compile(r"[\s,]*")
+_UNFINISHED = 10  # characters that a number, a name or an escape has at most
 _RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _EXTREMES = re.compile(r"__(MIN|MAX)$")
 _NUMBER = re.compile(rf"\s*{NUMBER}\s*")
@@ -92,10 +96,26 @@ def structured_rows(path: Path, text: str, run: str = "") -> Rows:
     except (ValueError, RecursionError) as error:
         if begin == "{" and len(lines) > 1 and lines[0].strip() != "{":
             return _jsonl(path, text)
+        if isinstance(error, json.JSONDecodeError) and (rows := _until_cut(text, error)):
+            note = f"the file is cut off after row {len(rows)}"
+            return replace(_json(path, rows), notes=(note,))
         place = f"{path}:{getattr(error, 'lineno', 1)}"
         found = getattr(error, "msg", "values nested too deep or a number too long")
         raise InputError(f"{place}: expected JSON, found: {found}") from None
     return _json(path, value)
+
+
+def _until_cut(text: str, error: json.JSONDecodeError) -> list[Any]:
+    """Return the whole rows of a list of rows that ends in the middle; none where the file does not end at the error."""
+    rows: list[Any] = []
+    begin, decoder = _LIST.search(text), json.JSONDecoder()
+    is_cut = error.msg.startswith("Unterminated") or len(text.rstrip()) - error.pos < _UNFINISHED
+    with suppress(ValueError, RecursionError):
+        at = begin.end() if begin and is_cut else len(text)
+        while gap := _BETWEEN.match(text, at):
+            row, at = decoder.raw_decode(text, gap.end())
+            rows.append(row)
+    return rows
 
 
 def _json(path: Path, value: Any) -> Rows:

@@ -292,7 +292,7 @@ def test_a_log_without_a_cause_is_reported_before_its_study_is_refused(tmp_path:
     assert done.returncode == 2
     assert "The reward rises" in done.stdout
     assert done.stderr == (
-        f"error: {study}: not written: no cause was ranked; write it by hand: docs/start.md\n"
+        f"error: {study}: not written: no cause was ranked; write one: docs/start.md\n"
     )
 
 

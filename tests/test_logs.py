@@ -307,10 +307,17 @@ def test_a_trainer_state_that_is_cut_off_is_read_up_to_there(
         found = read_rows(path)
         assert [*found.rows] == history[: len(found.rows)]
         assert text[:end].count("}") == len(found.rows) > 0
-        assert found.notes == (f"the file is cut off after row {len(found.rows)}",)
+        assert found.notes == (f"the file is cut off or broken after row {len(found.rows)}",)
     path.write_text(text.replace('"step": 9,', '"step" 9,'))
     with pytest.raises(InputError, match="expected JSON"):
         read_rows(path)
+
+
+def test_columns_of_which_none_is_a_metric_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("step,foo\n1,2\n2,3\n")
+    with pytest.raises(InputError, match=r"found no known metric \(names: step, foo\), expected"):
+        read_log(path)
 
 
 BROKEN: dict[str, tuple[str, Callable[[bytes], bytes]]] = {

@@ -19,10 +19,7 @@ def init(
         "."
     ),
 ) -> None:
-    """Write what studies need: parameters, rules, the tiny model, rows, the code.
-
-    Only from an installed wheel: a checkout has all that.
-    """
+    """Write what studies need: parameters, rules, the tiny model, rows, the code. Only from an installed wheel."""
     from rlvr_debug.checkout import lay_out
 
     lay_out(folder)

@@ -48,9 +48,7 @@ Hypotheses = Annotated[
     ),
 ]
 Cores = Annotated[str | None, typer.Option(help="A number, or all; by default as in the profile.")]
-Every = Annotated[
-    bool, typer.Option("--all", help="Include every phase, even once a cause is found.")
-]
+Every = Annotated[bool, typer.Option("--all", help="All phases, even once a cause is found.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything, as JSON.")]
 
 

@@ -24,14 +24,13 @@ _MOST_ROWS = 1_000_000
 _MOST_COLUMNS = 5_000
 _MOST_CELL = 4 * 1024 * 1024
 _DEPTH = 6
+_BROKEN = "the file is cut off or broken after row {}"
+_TRIED = 12  # ends of rows, from the last one back
 _CUT_OFF = "line {}, the last one, is cut off and was left out"
 # under these keys some loggers nest a row's numbers
 _NESTED = ("data", "metrics", "logs", "scalars")
 _LISTS = ("log_history", "history", "rows", "records", "data")
 _JSON = re.compile(r"[{\[]\s*([{\[\]}\"]|$)")
-_LIST = re.compile(rf'^\s*\[|"({"|".join(_LISTS)})"\s*:\s*\[')
-_BETWEEN = re.compile(r"[\s,]*")
-_UNFINISHED = 10  # characters that a number, a name or an escape has at most
 _RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _EXTREMES = re.compile(r"__(MIN|MAX)$")
 _NUMBER = re.compile(rf"\s*{NUMBER}\s*")
@@ -96,26 +95,15 @@ def structured_rows(path: Path, text: str, run: str = "") -> Rows:
     except (ValueError, RecursionError) as error:
         if begin == "{" and len(lines) > 1 and lines[0].strip() != "{":
             return _jsonl(path, text)
-        if isinstance(error, json.JSONDecodeError) and (rows := _until_cut(text, error)):
-            note = f"the file is cut off after row {len(rows)}"
-            return replace(_json(path, rows), notes=(note,))
+        # of a run that was killed while it wrote, the whole rows; what follows these in a trainer_state.json has braces too
+        for end in [brace.end() for brace in re.finditer("}", text)][: -_TRIED - 1 : -1]:
+            with suppress(ValueError, RecursionError):
+                rows = _json(path, json.loads(text[:end] + ("]" if begin == "[" else "]}")))
+                return replace(rows, notes=(_BROKEN.format(len(rows.rows)),))
         place = f"{path}:{getattr(error, 'lineno', 1)}"
         found = getattr(error, "msg", "values nested too deep or a number too long")
         raise InputError(f"{place}: expected JSON, found: {found}") from None
     return _json(path, value)
-
-
-def _until_cut(text: str, error: json.JSONDecodeError) -> list[Any]:
-    """Return the whole rows of a list of rows that ends in the middle; none where the file does not end at the error."""
-    rows: list[Any] = []
-    begin, decoder = _LIST.search(text), json.JSONDecoder()
-    is_cut = error.msg.startswith("Unterminated") or len(text.rstrip()) - error.pos < _UNFINISHED
-    with suppress(ValueError, RecursionError):
-        at = begin.end() if begin and is_cut else len(text)
-        while gap := _BETWEEN.match(text, at):
-            row, at = decoder.raw_decode(text, gap.end())
-            rows.append(row)
-    return rows
 
 
 def _json(path: Path, value: Any) -> Rows:

@@ -279,9 +279,7 @@ def plan_text(found: Plan) -> str:
     per_rollout = ", ".join(f"{name} {s:.4f}" for name, s in rates.seconds.items())
     rate = f"Seconds per rollout: {per_rollout or format(rates.usual, '.4f')}, {rates.source}."
     within = f" ({expected.seconds / 60:.1f} minutes)" if expected else ""
-    looks = _TEXTS["looks"].format(
-        most=found.trainings, trainings=found.expected_trainings, minutes=within
-    )
+    looks = _TEXTS["looks"].format(found=found, minutes=within)
     rows: list[tuple[str, ...]] = [("trainings", f"{found.trainings}", f"{found.trainings_left}")]
     if found.whole and found.left:
         costs = (found.whole, found.left)

@@ -103,7 +103,7 @@ def test_help_has_examples_that_are_commands_with_options_that_there_are(name: s
         (["new-hypothesis", "x", "--kind", "effect"], "error: --kind: found 'effect', expected cause or localiser"),
         (["diagnose", "none"], "error: none: "),
         (["diagnose", "tests/logs"], "error: tests/logs: found 13 runs, expected the path of one, such as tests/logs/c"),
-        (["diagnose", str(LOG), "--run", "a"], f"error: --run a: {LOG}/trainer_state.json has one run, expected a CSV export of several"),
+        (["diagnose", str(LOG), "--run", "a"], f"error: --run a: {LOG}/trainer_state.json is no export of several runs, expected one as CSV"),
         (["check", "--record", "tests"], "error: tests/record.json: no such file, expected a folder of a record"),
         (["init", "x"], f"error: {ROOT}: is a checkout, init needs an installed wheel: type cd {ROOT}"),
         (["diagnose", str(LOG), "--trainer", "verl"], "error: --trainer (the study's, not the log's): found 'verl', expected command or trl"),

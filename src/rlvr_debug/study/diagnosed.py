@@ -84,7 +84,7 @@ def overlay_text(log: Log, slugs: Sequence[str], trainer: str) -> str:
         f"# Written from {short(log.place.rsplit('/', 1)[-1])} by diagnose, which ranked, most likely first:",
         *(f"#   {slug}" for slug in slugs),
         "# Fill in: data, environment and base_model of your run (docs/environments.md),",
-        f"#   training.learning_rate of a healthy run, until then {load_params(default_file()).training.learning_rate:g}, and",
+        f"#   training.learning_rate of a healthy run, until then {load_params(default_file()).training.learning_rate:g}, there and in arms that have it, and",
         f"#   {load_trainer(trainer).to_fill_in}",
     ]
     body = yaml.safe_dump(

@@ -1,12 +1,12 @@
 """Rows of a file that is nothing but a table: JSON, JSONL, CSV or parquet. Numbers stay as they were logged, NaN and infinity too."""
 
+import contextlib
 import csv
 import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +97,9 @@ def structured_rows(path: Path, text: str, run: str = "") -> Rows:
             return _jsonl(path, text)
         # of a run that was killed while it wrote, the whole rows; what follows these in a trainer_state.json has braces too
         for end in [brace.end() for brace in re.finditer("}", text)][: -_TRIED - 1 : -1]:
-            with suppress(ValueError, RecursionError):
-                rows = _json(path, json.loads(text[:end] + ("]" if begin == "[" else "]}")))
-                return replace(rows, notes=(_BROKEN.format(len(rows.rows)),))
+            with contextlib.suppress(ValueError, RecursionError):
+                whole = _json(path, json.loads(text[:end] + ("]" if begin == "[" else "]}")))
+                return Rows(whole.kind, whole.rows, (_BROKEN.format(len(whole.rows)),))
         place = f"{path}:{getattr(error, 'lineno', 1)}"
         found = getattr(error, "msg", "values nested too deep or a number too long")
         raise InputError(f"{place}: expected JSON, found: {found}") from None

@@ -237,10 +237,10 @@ def test_prepared_rows_are_read_as_they_were_and_splits_share_no_question(tmp_pa
     [
         ("answer", "many", "key 'answer' is no number, expected one like 12, -0.5 or 3/4"),
         ("answer", "1/0", "key 'answer' is no number, expected one like 12, -0.5 or 3/4"),
-        ("answer", 33, "key 'answer' is int 33, expected string"),
-        ("steps", 0, "key 'steps' is int 0, expected at least 1"),
-        ("steps", "1", "key 'steps' is str '1', expected integer"),
-        ("question", " ", "key 'question' is str ' ', expected text"),
+        ("answer", 33, "key 'answer' is 33, expected text"),
+        ("steps", 0, "key 'steps' is 0, expected at least 1"),
+        ("steps", "1", "key 'steps' is text '1', expected a whole number"),
+        ("question", " ", "key 'question' is text ' ', expected text"),
     ],
 )
 def test_a_broken_row_is_named_with_its_line(

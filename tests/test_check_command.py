@@ -106,6 +106,8 @@ def test_a_script_that_does_not_train_is_one_line(tmp_path: Path, how: str, line
     [said] = done.stderr.strip().splitlines()[-1:]
     assert said.startswith("error: ")
     assert line in said
+    # the traceback and the line say it, and nothing between them does
+    assert done.stderr.count("KeyError: 'no such column'") <= 2
     assert "check_script.py" not in done.stderr
 
 

@@ -235,7 +235,7 @@ def test_no_number_takes_what_is_out_of_range_or_no_number(bad: Any) -> None:
 def test_a_whole_number_is_not_taken_as_a_fraction(path: KeyPath, study: Study) -> None:
     """JSON Schema's integer takes 3.0, and range(3.0) fails an hour later."""
     number = float(dict(nodes(PARAMS))[path])
-    said = f"key '{full(path)}' is float {number}, expected integer"
+    said = f"key '{full(path)}' is {number}, expected a whole number"
     assert study.error(put(PARAMS, path, number)) == said
 
 
@@ -263,7 +263,7 @@ def test_a_value_that_makes_no_sense_is_named_with_what_was_expected(
 @pytest.mark.parametrize("path", [(key,) for key in PARAMS], ids=full)
 def test_no_key_at_the_top_may_be_missing(path: KeyPath, study: Study) -> None:
     assert study.error(without(PARAMS, path)) == f"key '{full(path)}' is missing"
-    assert study.error(put(PARAMS, path, None)).startswith(f"key '{full(path)}' is NoneType None")
+    assert study.error(put(PARAMS, path, None)).startswith(f"key '{full(path)}' is empty")
 
 
 def test_rows_of_a_source_need_that_source_s_keys(study: Study) -> None:
@@ -345,7 +345,7 @@ def test_a_number_with_an_exponent_is_a_number(written: str, study: Study) -> No
 @pytest.mark.parametrize("written", ["1e", "e-5", "0x1e-5", "v1e-5", "'1e-5'"])
 def test_what_only_resembles_a_number_with_an_exponent_is_text(written: str, study: Study) -> None:
     overlay = f"study: other\ntraining: {{learning_rate: {written}}}\n"
-    assert study.error(PARAMS, overlay).startswith("key 'training.learning_rate' is str")
+    assert study.error(PARAMS, overlay).startswith("key 'training.learning_rate' is text")
 
 
 @pytest.mark.parametrize(

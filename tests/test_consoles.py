@@ -474,7 +474,9 @@ def test_a_run_of_an_export_of_several_is_chosen_by_its_name(tmp_path: Path) -> 
         read_log(path, "c")
     other = tmp_path / "one.jsonl"
     other.write_text('{"step": 1, "reward": 0.5}', encoding="utf-8")
-    with pytest.raises(InputError, match=r"--run a: .* is JSON, expected a CSV export"):
+    with pytest.raises(
+        InputError, match=r"--run a: .* is no export of several runs, expected one as CSV"
+    ):
         read_log(other, "a")
     done = called(main, "rlvr-debug", "diagnose", *2 * [str(path)], "--run", "a", "--run", "b")
     assert done.returncode == 0

@@ -301,9 +301,15 @@ def _cut(line: Line) -> None:
     [
         (lambda line: line.pop("token_ids"), "key 'token_ids' is missing"),
         (_cut, "key 'loss_mask' is of length "),
-        (lambda line: line["loss_mask"].__setitem__(3, 1), "key 'loss_mask.3' is int 1, expected"),
-        (lambda line: line["token_ids"].__setitem__(3, "a"), "key 'token_ids.3' is str 'a', expec"),
-        (lambda line: line["advantages"].__setitem__(3, "a"), "key 'advantages.3' is str 'a', exp"),
+        (lambda line: line["loss_mask"].__setitem__(3, 1), "key 'loss_mask.3' is 1, expected"),
+        (
+            lambda line: line["token_ids"].__setitem__(3, "a"),
+            "key 'token_ids.3' is text 'a', expec",
+        ),
+        (
+            lambda line: line["advantages"].__setitem__(3, "a"),
+            "key 'advantages.3' is text 'a', exp",
+        ),
         (
             lambda line: line["trainer_logprobs"].__setitem__(-1, None),
             "is null, expected a number where the loss counts",
@@ -335,7 +341,7 @@ def test_a_folder_of_exports_that_does_not_fit_is_one_line(rollouts: Any, tmp_pa
     assert "found no step with STABLE" in refused(tmp_path)
     settings.write_text(json.dumps({**SETTINGS, "sampling": {"temperature": "hot"}}))
     assert refused(tmp_path) == (
-        "settings.json: key 'sampling.temperature' is str 'hot', expected number"
+        "settings.json: key 'sampling.temperature' is text 'hot', expected a number"
     )
     settings.unlink()
     assert refused(tmp_path).startswith("settings.json: no such file, expected a record's settings")

@@ -87,6 +87,7 @@ def test_the_reward_is_given_with_students_interval(size: int) -> None:
         # cut from the start on; and less often there than later, so that all rows are spoken of
         ("truncated", [0.6, 0.6] + [0.9] * 38, "steps 1 to 2"),
         ("truncated", [1.0, 1.0] + [0.7] * 38, "steps 1 to 40"),
+        ("truncated", [1.0] * 40, "steps 1 to 40"),
         ("reward", [0.8] * 12 + [0.1] * 28, "steps 1 to 2 and 28 to 40"),
         ("entropy", [2.0] * 20 + [0.05] * 20, "steps 1 to 13 and 28 to 40"),
     ],
@@ -261,6 +262,55 @@ def test_the_overlay_of_every_hypothesis_is_a_valid_study(
     assert params.trainer == trainer
     assert params.cases["mine"].training["learning_rate"] == 0
     assert f"healthy run, until then {params.training.learning_rate:g}," in path.read_text()
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_change_that_the_report_tries_is_tried_by_the_study_or_said_to_be_left_out(
+    name: str, tmp_path: Path
+) -> None:
+    found = diagnose(REAL / name)
+    if not found.ranked:
+        return
+    said = write_study(found, 0, "trl", tmp_path / "study.yaml")
+    arms = load_params(ROOT / "params.yaml", tmp_path / "study.yaml").arms
+    for each in found.ranked:
+        setting, _, tried = each.change.partition(": try ")
+        setting = setting.partition(",")[0]
+        own = [{**arm.training, **arm.options} for arm in arms[each.slug].values()]
+        values = [arm[setting] for arm in own if setting in arm]
+        if each.change and not values:
+            assert f"it does not test {each.change}" in said
+        elif setting == "max_completion_length" and tried.isdigit():
+            assert int(tried) in values
+
+
+def test_a_log_without_a_cause_is_reported_before_its_study_is_refused(tmp_path: Path) -> None:
+    study = str(tmp_path / "study.yaml")
+    done = called(
+        main, "rlvr-debug", "diagnose", str(REAL / "healthy-gsm8k"), "--overlay-out", study
+    )
+    assert done.returncode == 2
+    assert "The reward rises" in done.stdout
+    assert done.stderr == (
+        f"error: {study}: not written: no cause was ranked; write one: docs/start.md\n"
+    )
+
+
+def test_completions_alone_are_said_to_lack_the_steps(tmp_path: Path) -> None:
+    found = diagnose(REAL / "zero-rate" / "completions.jsonl")
+    assert "add trainer_state.json" in diagnosis_text(found)
+    assert "Log next time" not in diagnosis_text(found)
+
+
+def test_what_is_not_there_is_not_said_to_be_there(tmp_path: Path) -> None:
+    """A spike below the bound is no sign that spikes are absent, and where KL is 0 nothing moves away."""
+    spiky = {**flat(0), "kl": np.array([0.15] * 39 + [183.0])}
+    text = diagnosis_text(diagnose_log(log_of(rows_of(spiky))), verbose=True)
+    assert "kl-spikes: No step has a KL of 300 nats (largest 183)." in text
+    still = {**flat(0), "kl": np.zeros(40), "learning_rate": np.zeros(40)}
+    said = diagnosis_text(diagnose_log(log_of(rows_of(still))), verbose=True)
+    assert "kl-stays-zero: Not tested: the learning rate is 0, and so is the KL." in said
+    assert "kl-stays-small: Not tested: KL is 0." in said
 
 
 def test_an_overlay_is_never_written_over_another_file(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def submitted(answer: str, citations: list[Any]) -> Transcript:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"max_new_tokens": 0}, "key 'max_new_tokens' is int 0, expected at least 1"),
+        ({"max_new_tokens": 0}, "key 'max_new_tokens' is 0, expected at least 1"),
         ({"weights": {"corect": 1.0}}, "unknown key 'weights.corect': did you mean 'correct'?"),
         ({"top_n": 1}, "unknown key 'top_n': expected one of max_new_tokens, max_context, weights"),
     ],

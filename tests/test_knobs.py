@@ -69,13 +69,13 @@ def line_of(path: Path, text: str) -> int:
     ("old", "new", "said"),
     [
         ("{scale: none}", "{scal: none}", "unknown key 'scal': did you mean 'scale'?"),
-        ("{epsilon: 1.0e-8}", "{epsilon: tiny}", "key 'epsilon' is str 'tiny', expected number"),
+        ("{epsilon: 1.0e-8}", "{epsilon: tiny}", "key 'epsilon' is text 'tiny', expected a number"),
         (
             "{then: clipped to 1}",
             "{then: cliped to 1}",
-            "key 'then' is str 'cliped to 1', expected one of",
+            "key 'then' is text 'cliped to 1', expected one of",
         ),
-        ("{biased: true}", "{biased: 1}", "key 'biased' is int 1, expected true or false"),
+        ("{biased: true}", "{biased: 1}", "key 'biased' is 1, expected true or false"),
     ],
 )  # fmt: skip
 def test_a_knob_that_a_segment_has_not_is_its_finding_and_the_others_answer(

@@ -338,6 +338,33 @@ def test_a_run_that_was_killed_is_read_up_to_there(tmp_path: Path) -> None:
     assert 0 < read_log(part).series("kl").size < ROWS
 
 
+@pytest.mark.parametrize("indent", [2, None])
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.9, 0.99])
+def test_a_trainer_state_that_is_cut_off_is_read_up_to_there(
+    share: float, indent: int | None, tmp_path: Path
+) -> None:
+    """Wherever it ends: between rows, in a name, in a number. One that is damaged in the middle is refused."""
+    history = [{"step": n, "reward": 0.1 * n, "note": "a, b"} for n in range(1, 31)]
+    text = json.dumps({"global_step": 30, "log_history": history}, indent=indent)
+    path = tmp_path / "trainer_state.json"
+    for end in range(int(share * len(text)) - 60, int(share * len(text))):
+        path.write_text(text[:end])
+        found = read_rows(path)
+        assert [*found.rows] == history[: len(found.rows)]
+        assert text[:end].count("}") == len(found.rows) > 0
+        assert found.notes == (f"the file is cut off or broken after row {len(found.rows)}",)
+    path.write_text(text.replace('"step": 9,', '"step" 9,'))
+    with pytest.raises(InputError, match="expected JSON"):
+        read_rows(path)
+
+
+def test_columns_of_which_none_is_a_metric_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("step,foo\n1,2\n2,3\n")
+    with pytest.raises(InputError, match=r"found no known metric \(names: step, foo\), expected"):
+        read_log(path)
+
+
 BROKEN: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "nothing": ("run-x.wandb", lambda data: b""),
     "another format": ("run-x.wandb", lambda data: b"\x80\x04." * 99),

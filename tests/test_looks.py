@@ -306,8 +306,8 @@ def test_a_plan_says_how_many_trainings_are_expected_and_how_many_there_may_be()
     assert found.expected.seconds < found.whole.seconds
     text = plan_text(found)
     assert (
-        f"Expected, were one hypothesis the cause: {found.expected_trainings} trainings"
-        in " ".join(text.split())
+        f"At most {found.trainings} trainings, about {found.expected_trainings} ({found.expected.seconds / 60:.1f} "
+        "minutes) if one hypothesis is the cause" in " ".join(text.split())
     )
     assert "at most" in text
     assert max(map(len, text.splitlines())) < 80

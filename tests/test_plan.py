@@ -194,6 +194,13 @@ def test_hypotheses_stand_in_the_order_of_their_tests_with_what_each_costs() -> 
     assert "lora-weight-sync" in json.dumps(asdict(found))
 
 
+def test_a_plan_of_one_seed_says_that_it_decides_nothing() -> None:
+    fixed = replace(PARAMS, design="fixed")
+    for seeds, said in (((0,), True), ((0, 1), False)):
+        found = planned(replace(fixed, seeds=seeds), {}, 2, RATES, free=10**10)
+        assert ("One seed decides nothing." in plan_text(found)) == said
+
+
 def test_a_hypothesis_that_the_trainer_has_no_experiment_for_is_told_why() -> None:
     params = replace(PARAMS, trainer="trl", case="healthy", design="fixed", phases="all")
     found = planned(params, {}, 2, RATES, free=10**10)

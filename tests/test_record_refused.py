@@ -49,7 +49,7 @@ def test_what_does_not_fit_is_named_with_its_key(
 @pytest.mark.parametrize("version", [0, VERSION + 1])
 def test_a_record_of_another_version_is_refused(version: int, folder: Path) -> None:
     change(folder, lambda told: told.update(version=version))
-    assert f"version is int {version}, expected 1 or {VERSION}" in line(folder)
+    assert f"version is {version}, expected 1 or {VERSION}" in line(folder)
 
 
 def test_a_logprob_that_is_null_is_named_with_its_key(folder: Path) -> None:

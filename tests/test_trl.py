@@ -358,6 +358,8 @@ def test_a_case_that_trl_cannot_be_is_refused(
     case: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
     assert expected in refused(tmp_path, trainer="trl", case="mine", cases={"mine": case})
+    # of an overlay that says nothing of cases, too: the shipped one's is our own trainer's
+    assert "expected a case of your own: `case` and `cases`" in refused(tmp_path, trainer="trl")
 
 
 @pytest.mark.parametrize(("changes", "expected"), CASES["a trainer that cannot be run is one line"])

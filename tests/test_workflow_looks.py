@@ -178,7 +178,7 @@ def test_the_study_says_which_run_went_wrong_and_why_and_once_mended_runs_that_a
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     lines = [line for line in done.stderr.splitlines() if line]
-    why = "key 'reward' is float nan, expected number"
+    why = "key 'reward' is nan, expected a number"
     for line in lines[-2:]:
         assert line.startswith(("error: run gsm8k/case/0: ", "error: check of gsm8k/case/0: "))
         assert line.endswith(why)
@@ -213,7 +213,7 @@ def test_a_trainer_is_added_as_the_page_says(tmp_path: Path) -> None:
     unknown = project.run("--", "-n")
     assert unknown.returncode == 2
     assert (
-        "key 'trainer' is str 'mine', expected one of 'command', 'own', 'trl' or 'verifiers'"
+        "key 'trainer' is text 'mine', expected one of 'command', 'own', 'trl' or 'verifiers'"
         in unknown.stderr
     )
     (folder / "__init__.py").write_text(code, encoding="utf-8")

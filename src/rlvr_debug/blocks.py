@@ -289,8 +289,9 @@ def _explain(error: Any, value: Any) -> str:
         full = ".".join(names[:-1])
         return f"key '{full}' is not a valid name, expected a match of {context['pattern']}"
     expected = _EXPECTED.get(kind, "{message}").format(**context, message=error["msg"])
+    expected = expected.replace("a match of ^[a-z0-9][a-z0-9._-]*$", "a to z, 0 to 9, . _ -")
     if kind == "literal_error" and A_LIST.tag in error["loc"]:  # a word, or an object beside it
-        expected = f"{context['expected']} or object"
+        expected = f"{context['expected']} or keys {{..}}"
     place = f"key '{'.'.join(names)}'" if names else "the top level"
     return f"{place} is {typed(error['input'])}, expected {expected}"
 
@@ -298,13 +299,13 @@ def _explain(error: Any, value: Any) -> str:
 # by pydantic's type of error
 _EXPECTED = {
     "bool_type": "true or false",
-    "int_type": "integer",
-    "float_type": "number",
-    "finite_number": "number",
-    "string_type": "string",
-    "tuple_type": "array",
-    "dict_type": "object",
-    "dataclass_type": "object",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a number",
+    "string_type": "text",
+    "tuple_type": "a list [..]",
+    "dict_type": "keys {{..}}",
+    "dataclass_type": "keys {{..}}",
     "literal_error": "one of {expected}",
     "greater_than_equal": "at least {ge:g}",
     "greater_than": "more than {gt:g}",

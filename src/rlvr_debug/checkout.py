@@ -32,7 +32,7 @@ def checkout() -> Path:
 def lay_out(folder: Path) -> None:
     """Unpack the checkout that the wheel has into an empty folder, all of it or nothing."""
     if not _SHIPPED.is_file():
-        raise InputError(f"{ROOT}: is a checkout, not an installed wheel; run studies in it")
+        raise InputError(f"{ROOT}: is a checkout, init needs an installed wheel: type cd {ROOT}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: is not empty, expected an empty folder, or a new one")
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 _SHOWN = 40  # characters
+_WORDS = {str: "text ", int: "", float: "", list: "list ", dict: "keys "}
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxlong = _repr.maxother = _SHOWN
 
@@ -30,8 +31,10 @@ def short(value: Any) -> str:
 
 
 def typed(value: Any) -> str:
-    """Return `value` with its type, as an error line shows what a file holds."""
-    return f"{type(value).__name__} {short(value)}"
+    """Return `value` with what it is, as an error line shows what a file holds."""
+    if value is None or isinstance(value, bool):
+        return "empty" if value is None else str(value).lower()
+    return f"{_WORDS.get(type(value), type(value).__name__ + ' ')}{short(value)}"
 
 
 def hint(value: str, known: Iterable[str]) -> str:

@@ -174,10 +174,10 @@ def from_the_start(shares: NDArray[Any]) -> float:
 
 
 def steps_from_the_start(log: Log, quantity: str) -> tuple[Steps, ...]:
-    """Return the steps of the rows whose mean from_the_start is."""
+    """Return the steps of the rows whose mean from_the_start is, all where both means are one."""
     shares = log.series(quantity)
     count = first_rows(shares.size)
-    is_start = shares[:count].mean() <= shares.mean()
+    is_start = shares[:count].mean() < shares.mean() * (1 - 1e-9)
     return spoken_of(log, quantity, slice(count) if is_start else slice(None))
 
 

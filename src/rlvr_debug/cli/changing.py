@@ -19,7 +19,7 @@ def init(
         "."
     ),
 ) -> None:
-    """Write what studies need: parameters, rules, the tiny model, rows, the code."""
+    """Write what studies need: parameters, rules, the tiny model, rows, the code. Only from an installed wheel."""
     from rlvr_debug.checkout import lay_out
 
     lay_out(folder)
@@ -61,7 +61,7 @@ def diagnose(
         bool, typer.Option("--verbose", "-v", help="Print all that was checked, not one screen.")
     ] = False,
     limit: Annotated[
-        int, typer.Option(min=0, help="How many causes -v and the study hold; 0: all.")
+        int, typer.Option(min=0, help="Causes that -v explains and the study tests; 0: all.")
     ] = 5,
     gpus: Annotated[
         int, typer.Option(min=0, help="GPUs that the run used, to estimate costs; 0: none.")
@@ -109,6 +109,13 @@ def diagnose(
             shared.write_page(html, comparison_html(both))
         shared.print_answer(comparison_json(both) if as_json else comparison_text(both))
         return
+    answer = diagnosis_json(found) if as_json else diagnosis_text(found, limit, verbose)
+    if html is not None:
+        from rlvr_debug.report.diagnosis_page import diagnosis_html
+
+        shared.write_page(html, diagnosis_html(found))
+    if not (overlay_out and found.ranked):
+        shared.print_answer(answer)
     if overlay_out:
         # a log is read without the study
         from rlvr_debug.study.diagnosed import write_study
@@ -118,11 +125,7 @@ def diagnose(
             f"next: fill in what the file asks for, then rlvr-debug plan --overlay {overlay_out}",
             file=sys.stderr,
         )
-    if html is not None:
-        from rlvr_debug.report.diagnosis_page import diagnosis_html
-
-        shared.write_page(html, diagnosis_html(found))
-    shared.print_answer(diagnosis_json(found) if as_json else diagnosis_text(found, limit, verbose))
+        shared.print_answer(answer)
 
 
 @shared.command("track --overlay studies/full.yaml --all")

@@ -108,7 +108,7 @@ def check(
 ) -> None:
     """Compute your trainer's first steps again.
 
-    It records a few steps and recomputes each segment by a reference; the fault is in the first that deviates. A script
+    It records a few steps and recomputes each segment by a reference; look first at the first that deviates. A script
     runs in this Python until GRPOTrainer.train has made the steps, then it is stopped; its output goes to stderr. Exit
     status 0: no segment deviates; 3: one deviates (with --baseline: in a new way); 2: the script did not run, or a segment
     could not be computed.

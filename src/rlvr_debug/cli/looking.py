@@ -41,7 +41,7 @@ def plan(
 ) -> None:
     """Print what a study will run and cost.
 
-    Nothing runs.
+    Nothing runs; only --hypothesis writes a file.
     """
     shared.home()
     from rlvr_debug.study.plan import plan as planned
@@ -112,6 +112,7 @@ def _watched(look: Callable[[], StudyStatus]) -> Iterator[StudyStatus]:
 
 def _summary(found: StudyStatus) -> tuple[str, str]:
     counts = ", ".join(f"{count} {state}" for state, count in found.count().items())
+    counts = counts.replace(" later", " later, if needed")
     how = "running" if found.at_work else "not running"
     how += f", {found.at_a_time} at a time" if found.at_a_time else ""
     processor, wall = found.processor_seconds_left, found.seconds_left

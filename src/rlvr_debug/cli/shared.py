@@ -44,11 +44,11 @@ Hypotheses = Annotated[
     list[str] | None,
     typer.Option(
         "--hypothesis",
-        help="Test only this one (repeatable); writes the study as an overlay.",
+        help="Test only this one (repeatable); writes that study to studies/NAME.yaml.",
     ),
 ]
 Cores = Annotated[str | None, typer.Option(help="A number, or all; by default as in the profile.")]
-Every = Annotated[bool, typer.Option("--all", help="Run every phase, even once a cause is found.")]
+Every = Annotated[bool, typer.Option("--all", help="All phases, even once a cause is found.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything, as JSON.")]
 
 

@@ -144,7 +144,9 @@ def next_of(check: Check, change: str, clock: Timing, log: Log) -> Next:
 
 
 def to_log(findings: Sequence[Finding], log: Log) -> tuple[str, ...]:
-    """Return what the log's trainer could log and did not, first what most checks wait for; at most three."""
+    """Return what the log's trainer could log and did not, first what most checks wait for; at most three, none where it has no steps."""
+    if log.steps.empty:
+        return ()
     framework = framework_of(log.sources)
     counts: Counter[str] = Counter()
     for each in findings:

@@ -1,6 +1,6 @@
 """Two logs beside each other: what is found in one alone, and which quantities part, the first in time first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,23 +103,24 @@ def _lines(found: Comparison) -> Iterator[str]:
         yield ""
         yield from wrapped(f"Found in both: {', '.join(found.both)}.", "")
     yield ""
-    yield from _apart(found.partings)
+    yield from _apart(found.partings, found.sides[0].log.sources)
     for letter, names in zip("AB", found.only, strict=True):
         if names:
             yield from wrapped(f"Logged in {letter} alone: {', '.join(names)}.", "")
 
 
-def _apart(partings: tuple[Parting, ...]) -> Iterator[str]:
+def _apart(partings: tuple[Parting, ...], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield where two logs differ, by the first one's names."""
     if not partings:
         yield "Both logs stay close in every quantity that both have."
         return
-    yield "Where the logs part, in order of time (means of the last third):"
-    width = max(len(each.quantity) for each in partings[:_SHOWN])
+    yield "Where the logs first differ, in order of time (means of the last third):"
+    width = max(len(names[each.quantity]) for each in partings[:_SHOWN])
     for each in partings[:_SHOWN]:
-        name = f"{each.quantity:<{width}}"
+        name = f"{names[each.quantity]:<{width}}"
         yield f"  {name}  from step {each.step:<6g} A {each.one:<10.4g} B {each.other:.4g}"
     if rest := partings[_SHOWN:]:
-        yield from wrapped(f"And later: {', '.join(each.quantity for each in rest)}.", "  ")
+        yield from wrapped(f"And later: {', '.join(names[each.quantity] for each in rest)}.", "  ")
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:

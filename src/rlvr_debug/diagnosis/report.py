@@ -20,7 +20,7 @@ _SHOWN = 5
 _ALSO = 4
 _FEW = 3  # quantities beside the reward
 _WORDS = {4: "stops learning", 3: "large", 2: "mild"}
-_HIDDEN = "No log can show these, `rlvr-debug check train.py` can"
+_HIDDEN = "This log cannot show these, `rlvr-debug check train.py` can"
 
 
 def diagnosis_text(found: Diagnosis, limit: int = _SHOWN, verbose: bool = False) -> str:
@@ -42,6 +42,8 @@ def log_text(log: Log) -> str:
 
 def reward_text(found: Diagnosis) -> str:
     """Return whether the training reward rises, from what to what, and how sure that is, as a sentence."""
+    if found.log.steps.empty:
+        return "Only completions were given, no metrics by step: add trainer_state.json."
     if found.learns is None or found.ends is None:
         rows = found.log.series("reward").size
         return f"Too few rows to see whether the reward rises: {rows or 'none'} with a reward, 9 are needed."

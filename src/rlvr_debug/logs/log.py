@@ -146,6 +146,11 @@ def _files(folder: Path) -> list[Path]:
                 f"{folder}: found {len(steps)} files that may be the log ({listed}), expected the path of one"
             )
     if not steps and not tables:
+        runs = [name for name in names if any((name / one).is_file() for one in _PLACES["steps"])]
+        if runs:
+            raise InputError(
+                f"{folder}: found {len(runs)} runs, expected the path of one, such as {runs[0]}"
+            )
         raise InputError(f"{folder}: found no log in this folder, {EXPECTED}")
     return [*steps[:1], *tables]
 
@@ -153,6 +158,7 @@ def _files(folder: Path) -> list[Path]:
 def _printed(names: Sequence[Path]) -> list[Path]:
     """Return the files of console output: of several ranks' the first rank's, which is the one with rows of metrics."""
     found = [name for name in names if name.suffix.lower() in _PLACES["printed"] and name.is_file()]
+    found = [name for name in found if name.stem.lower() != "readme"]
     by_name = [name for name in found if "rank" in name.stem.lower()]
     return [min(found, key=rank_of)] if found and len(by_name) == len(found) else found
 
@@ -190,14 +196,12 @@ def make_log(place: str, found: Sequence[Rows]) -> Log:
     log = _of_steps(known, steps)
     if not table.empty or log.parts.shape[1]:
         return log
-    if not log.sources:
-        names = ", ".join(log.unknown[:5]) or "none"
+    if not set(log.sources) - {"step"}:
+        names = ", ".join([*log.sources.values(), *log.unknown][:5]) or "none"
         raise InputError(
             f"{place}: found no known metric (names: {names[:200]}), expected columns such as "
-            "reward, kl or grad_norm; docs/diagnose.md lists all"
+            "reward, kl or grad_norm: rename yours (docs/checks.md lists all)"
         )
-    if list(log.sources) == ["step"]:
-        raise InputError(f"{place}: found only steps, expected also columns such as reward")
     return log
 
 

@@ -76,7 +76,9 @@ def _nothing(path: Path, tried: Sequence[Reader]) -> InputError:
         said += f"; line {number} is nearest to {name}: {short(text.strip())}"
     if rank := rank_of(path):
         said += f"; this is rank {rank}'s output, most trainers print rows on rank 0 alone"
-    return InputError(f"{said}; expected columns such as reward, kl or grad_norm")
+    return InputError(
+        f"{said}; expected columns such as reward, kl or grad_norm: set logging_steps, or give trainer_state.json"
+    )
 
 
 def _feed(stream: BinaryIO, shown: Sequence[Reader]) -> None:

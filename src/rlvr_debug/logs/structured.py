@@ -1,5 +1,6 @@
 """Rows of a file that is nothing but a table: JSON, JSONL, CSV or parquet. Numbers stay as they were logged, NaN and infinity too."""
 
+import contextlib
 import csv
 import io
 import json
@@ -24,6 +25,8 @@ _MOST_ROWS = 1_000_000
 _MOST_COLUMNS = 5_000
 _MOST_CELL = 4 * 1024 * 1024
 _DEPTH = 6
+_BROKEN = "the file is cut off or broken after row {}"
+_TRIED = 12  # ends of rows, from the last one back
 _CUT_OFF = "line {}, the last one, is cut off and was left out"
 # under these keys some loggers nest a row's numbers
 _NESTED = ("data", "metrics", "logs", "scalars", "stats")
@@ -97,6 +100,11 @@ def structured_rows(path: Path, text: str, run: str = "") -> Rows:
     except (ValueError, RecursionError) as error:
         if begin == "{" and len(lines) > 1 and lines[0].strip() != "{":
             return _jsonl(path, text)
+        # of a run that was killed while it wrote, the whole rows; what follows these in a trainer_state.json has braces too
+        for end in [brace.end() for brace in re.finditer("}", text)][: -_TRIED - 1 : -1]:
+            with contextlib.suppress(ValueError, RecursionError):
+                whole = _json(path, json.loads(text[:end] + ("]" if begin == "[" else "]}")))
+                return Rows(whole.kind, whole.rows, (_BROKEN.format(len(whole.rows)),))
         place = f"{path}:{getattr(error, 'lineno', 1)}"
         found = getattr(error, "msg", "values nested too deep or a number too long")
         raise InputError(f"{place}: expected JSON, found: {found}") from None

@@ -238,6 +238,8 @@ def _told(path: Path) -> dict[str, Any]:
     if not path.parent.is_dir():
         found = "is a file" if path.parent.exists() else "no such folder"
         raise InputError(f"{path.parent}: {found}, expected a folder of a record, with {_RECORD}")
+    if not path.is_file():
+        raise InputError(f"{path}: no such file, expected a folder of a record (docs/record.md)")
     told = read_json(path)
     if not isinstance(told, dict):
         raise InputError(f"{path}: found {typed(told)}, expected a JSON object with key 'version'")

@@ -268,7 +268,7 @@ def check_training(arm: Run, processes: int) -> None:
     if training.kl_place == "reward":
         for key, needed in _FOR_KL_IN_REWARD.items():
             if (value := getattr(training, key)) != needed:
-                right = f"{needed} with kl_place reward"
+                right = f"{typed(needed)} with kl_place reward"
                 raise Wrong.value(f"training.{key}", typed(value), right, arm)
     # every process has as many sequences as any other
     if batch % processes:

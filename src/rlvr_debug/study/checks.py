@@ -138,7 +138,7 @@ def _check_trainer(params: Params) -> None:
     if missing := trainer.missing(stages_of(case), training, {**params.options, **case.options}):
         raise Wrong(
             f"key 'cases.{params.case}' asks for {', '.join(missing)}, which trainer "
-            f"{trainer.name} does not support"
+            f"{trainer.name} does not support; expected a case of your own: `case` and `cases` (docs/trainers.md)"
         )
 
 

@@ -1,7 +1,7 @@
 """The study that would test what a log speaks for: an overlay over params.yaml, checked by loading it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rlvr_debug.study.arms import trained_runs, unmapped
 from rlvr_debug.study.model import Case, Params
 from rlvr_debug.study.params import arm_of, default_file, load_params, overlaid, parse_params
 from rlvr_debug.trainers import load_trainer, trainer_names
+from rlvr_debug.trainers.trl import FIELDS
 
 STUDY = "diagnosed"
 
@@ -41,7 +42,7 @@ def overlay(log: Log, slugs: Sequence[str], trainer: str) -> dict[str, Any]:
         case["training"] = {"learning_rate": float(f"{rates.max():.4g}")}
     if limit := _limit(log):
         case["options"] = {"max_completion_length": limit}
-        keys["options"] = {"max_completion_length": 4 * limit}
+        keys["options"] = {"max_completion_length": 2 * limit}
     keys |= {"case": "mine", "cases": {"mine": case}}
     mine = {**case, "faults": (), "options": case.get("options", {})}
     params = replace(
@@ -83,7 +84,7 @@ def overlay_text(log: Log, slugs: Sequence[str], trainer: str) -> str:
         f"# Written from {short(log.place.rsplit('/', 1)[-1])} by diagnose, which ranked, most likely first:",
         *(f"#   {slug}" for slug in slugs),
         "# Fill in: data, environment and base_model of your run (docs/environments.md),",
-        f"#   training.learning_rate of a healthy run, until then {load_params(default_file()).training.learning_rate:g}, and",
+        f"#   training.learning_rate of a healthy run, until then {load_params(default_file()).training.learning_rate:g}, there and in arms that have it, and",
         f"#   {load_trainer(trainer).to_fill_in}",
     ]
     body = yaml.safe_dump(
@@ -109,7 +110,19 @@ def write_study(found: Diagnosis, limit: int, trainer: str, out: Path) -> str:
     """Write the overlay that tests the first `limit` hypotheses, 0 for all that were ranked, and return what it costs."""
     slugs = [each.slug for each in found.ranked[: limit or None]]
     if not slugs:
-        raise InputError(f"{out}: not written: no cause was ranked, so there is none to test")
+        raise InputError(f"{out}: not written: no cause was ranked; write one: docs/start.md")
     params = write_overlay(overlay_text(found.log, slugs, trainer), out)
     left = "".join(f"; {slug}: {why}" for slug, why in unmapped(params).items())
+    left += "".join(f"; it does not test {change}" for change in _untested(found, params))
     return f"{out}: a study of {found.timing.text(len(trained_runs(params)))}{left}"
+
+
+def _untested(found: Diagnosis, params: Params) -> Iterator[str]:
+    """Yield the changes to try, as the report says them, for which the study of these causes has no arm."""
+    ours = {theirs: name for name, theirs in FIELDS.renamed.items()}
+    for each in found.ranked:
+        arms = params.arms.get(each.slug, {}).values()
+        tested = {name for arm in arms for name in (*arm.training, *arm.options)}
+        names = {ours.get(name, name) for name in each.findings[0].check.change}
+        if arms and each.change and not names & tested:
+            yield each.change

@@ -291,7 +291,8 @@ class Params(Block):
     """First seed of the sequential design; later runs count on from it. Change it to repeat a study on other seeds. Left out:
     0."""
     seeds: Annotated[
-        Annotated[_Seeds, A_LIST] | Annotated[SeedsByDesign, A_MAPPING], by_kind("array or object")
+        Annotated[_Seeds, A_LIST] | Annotated[SeedsByDesign, A_MAPPING],
+        by_kind("a list [..] or keys {..}"),
     ] = SeedsByDesign(control=(0, 1, 2, 3, 4), alone=(0, 1, 2, 3, 4))
     """Seeds of the fixed design: one training run per arm and seed. An overlay with `seeds` has that design. One list for every
     arm; or lists by an arm's design (case, control, random_reward, repair, alone) and one for `others`, since arms that
@@ -319,7 +320,7 @@ class Params(Block):
     """gated: hypotheses of a later phase run only where no earlier phase found a cause; all: every one runs."""
     hypotheses: Annotated[
         Annotated[Literal["all"], A_LIST] | Annotated[Mapping[str, TestedHypothesis], A_MAPPING],
-        by_kind("string or object"),
+        by_kind("text or keys {..}"),
     ]
     """Hypotheses to test, by slug, each with its intervention arms; or all, which is every cause with all of its own
     arms."""

@@ -17,7 +17,7 @@ from rlvr_debug.causes import hypothesis_names, load_hypothesis
 from rlvr_debug.causes.base import Intervention, Times
 from rlvr_debug.checkout import ROOT, checkout, has_checkout
 from rlvr_debug.environments import environment_names, settings_of
-from rlvr_debug.errors import InputError, hint
+from rlvr_debug.errors import InputError, hint, typed
 from rlvr_debug.files import read_text, write_text
 from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.model import Arm, Params, TestedHypothesis
@@ -142,7 +142,7 @@ def parse_params(text: str, place: str) -> Raw:
         problem = getattr(error, "problem", None) or error
         raise InputError(f"{place}{line}: expected YAML, found: {problem}") from None
     if not isinstance(value, dict):
-        raise InputError(f"{place}: expected keys and values, found {type(value).__name__}")
+        raise InputError(f"{place}: is {typed(value)}, expected keys such as `study: name`")
     return value
 
 

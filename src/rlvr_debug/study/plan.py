@@ -278,8 +278,8 @@ def plan_text(found: Plan) -> str:
     rates, expected = found.rates, found.expected
     per_rollout = ", ".join(f"{name} {s:.4f}" for name, s in rates.seconds.items())
     rate = f"Seconds per rollout: {per_rollout or format(rates.usual, '.4f')}, {rates.source}."
-    within = f", {expected.seconds / 60:.1f} minutes" if expected else ""
-    looks = _TEXTS["looks"].format(trainings=found.expected_trainings, minutes=within)
+    within = f" ({expected.seconds / 60:.1f} minutes)" if expected else ""
+    looks = _TEXTS["looks"].format(found=found, minutes=within)
     rows: list[tuple[str, ...]] = [("trainings", f"{found.trainings}", f"{found.trainings_left}")]
     if found.whole and found.left:
         costs = (found.whole, found.left)
@@ -295,7 +295,8 @@ def plan_text(found: Plan) -> str:
             *_wrapped(
                 f"{found.arms} arms x {' to '.join(map(str, dict.fromkeys(found.seeds)))} seeds = {found.runs} runs, "
                 f"{found.trainings} of them trained"
-                + (f"; {shared} have the same settings as another arm's." if shared else ".")
+                + (f"; {shared} share another arm's runs." if shared else ".")
+                + (" One seed decides nothing." if found.seeds[1] == 1 else "")
             ),
             *(_wrapped(looks) if found.sequential else []),
             "",
@@ -317,7 +318,7 @@ def _phases(found: Plan) -> Iterator[str]:
     if not found.hypotheses:
         return
     cost = "" if found.whole is None else f"{'minutes':>9}"
-    yield f"{'phase':<6}{'hypothesis':<24}{'number':<14}{'priority':<10}{'trainings':>9}{cost}"
+    yield f"{'phase':<6}{'hypothesis':<24}{'original':<14}{'priority':<10}{'trainings':>9}{cost}"
     for each in found.hypotheses:
         minutes = "" if each.whole is None else f"{each.whole.seconds / 60:>9.1f}"
         yield (

@@ -86,7 +86,8 @@ def gradient_spikes(log: Log) -> Reading | None:
     norms = log.series("grad_norm")
     median, largest = float(np.median(norms)), float(norms.max())
     step = log.largest_at("grad_norm")
-    spikes = int((norms >= max(_SPIKE, _SPIKE * median)).sum())
+    bound = max(_SPIKE, _SPIKE * median)
+    spikes = int((norms >= bound).sum())
     # one or two steps in a long run are clipped away
     strength = (LARGE if spikes >= max(2, _OFTEN * norms.size) else MILD) if spikes else 0
     values = {
@@ -94,6 +95,7 @@ def gradient_spikes(log: Log) -> Reading | None:
         "largest": largest,
         "step": step,
         "count": spikes,
+        "bound": bound,
         "kl": _kl_at(log, step),
     }
     return Reading(strength, values, min(1.0, np.log10(max(1.0, largest)) / 8))

@@ -39,7 +39,7 @@ def kl_weight_large(log: Log) -> Reading | None:
         return Reading(0, {"late": far}, says="none")
     values = {"weight": weight, "late": far}
     if correlation(kl, loss) * np.sign(weight) < _TOGETHER:
-        return Reading(0, values, says="large")
+        return Reading(0, values, says="none")
     if weight < -_REWARDED and far >= MOVES:
         return Reading(LARGE, values, 1.0, "rewarded")
     strength = LARGE if weight > ORDINARY and not loss_is_large(log, weight) else 0

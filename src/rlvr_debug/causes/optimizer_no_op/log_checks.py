@@ -53,7 +53,7 @@ def kl_stays_zero(log: Log) -> Reading | None:
     kl = log.series("kl")
     share = float((kl == 0).mean())
     stays = share == 1 and (log.series("learning_rate") > 0).any()
-    return Reading(MILD if stays else 0, {"share": share}, 0.1)
+    return Reading(MILD if stays else 0, {"share": share}, 0.1, "zero" if share == 1 else "moves")
 
 
 def still_warming_up(log: Log) -> Reading | None:
@@ -78,4 +78,5 @@ def kl_stays_small(log: Log) -> Reading | None:
     small = far > 0 and not rewards.rises and not held and (log.series("learning_rate") > 0).any()
     strength = graded(-far, {LARGE: -_KL_NONE, MILD: -_KL_SMALL}) if small else 0
     amount = min(1.0, -np.log10(max(far, 1e-10)) / 10)
-    return Reading(strength, {"late": far, "rows": kl.size}, amount)
+    says = "held" if held and far <= _KL_SMALL else "moves" if far else "zero"
+    return Reading(strength, {"late": far, "rows": kl.size}, amount, says)

@@ -26,7 +26,8 @@ def kl_spikes(log: Log) -> Reading | None:
     """Single steps with a KL that no policy near its reference has."""
     kl = log.series("kl")
     largest, median = float(kl.max()), float(np.median(kl))
-    spikes = kl >= max(_SPIKE, _OVER * abs(median))
+    bound = max(_SPIKE, _OVER * abs(median))
+    spikes = kl >= bound
     step = log.largest_at("kl")
     norms = log.series("grad_norm")
     norm = f" and a gradient norm of {norms.max():.3g}" if norms.size else ""
@@ -35,6 +36,7 @@ def kl_spikes(log: Log) -> Reading | None:
         "median": median,
         "step": step,
         "count": int(spikes.sum()),
+        "bound": bound,
         "norm": norm,
     }
     strength = MILD if spikes.any() else 0

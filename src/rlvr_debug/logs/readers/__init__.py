@@ -50,7 +50,7 @@ def read_rows(path: Path, run: str = "") -> Rows:
         found = _file_rows(path, run)
     if run and found.kind != "CSV":
         raise InputError(
-            f"--run {run}: {path} is {found.kind}, expected a CSV export of several runs"
+            f"--run {run}: {path} is no export of several runs, expected one as CSV; leave --run out"
         )
     if not found.rows:
         raise InputError(f"{path}: found no rows, {EXPECTED}")

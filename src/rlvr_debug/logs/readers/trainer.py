@@ -14,7 +14,7 @@ _OF = "global_step/max_steps"
 class Console(Dictionaries):
     """Rows have no step: it is that of the progress bar before, where all rows have one of the same length."""
 
-    name = "dictionaries of transformers' Trainer"
+    name = "dictionaries of TRL and transformers' Trainer"
     marks = (b"loss", b"reward", b"_runtime")
     shared = True
 

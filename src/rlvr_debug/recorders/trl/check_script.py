@@ -27,6 +27,7 @@ from rlvr_debug.processes import guarded, last_line
 from rlvr_debug.recorders.trl.launched import LIBRARIES, Ranks
 
 _PROGRAM = "rlvr_debug.recorders.trl.check_script"
+_WHY = "why"  # the file with what the script raised, as one line
 _PIECE = 1 << 16
 
 
@@ -55,7 +56,9 @@ def check_script(words: Sequence[str], how: How) -> Mapping[str, Any]:
     if how.save is not None and how.save.exists():
         raise InputError(f"{how.save}: exists; give --save a new folder")
     with tempfile.TemporaryDirectory() as folder:
-        out, told, log = (Path(folder, name) for name in ("answer.json", "told.json", "log"))
+        out, told, log, why_not = (
+            Path(folder, n) for n in ("answer.json", "told.json", "log", _WHY)
+        )
         record = None if how.save is None else str(how.save.resolve())
         ranks = how.ranks
         asked = {"out": str(out), "steps": how.steps, "rewards": how.rewards, "record": record}
@@ -70,7 +73,7 @@ def check_script(words: Sequence[str], how: How) -> Mapping[str, Any]:
         why = f"{script}: ended without a call of GRPOTrainer.train, expected a script that trains with TRL"
         if status:
             before = "before its steps were recorded"
-            why = f"{script}: ended with status {status} {before}: {last_line(log)}"
+            why = f"{script}: ended with status {status} {before}: {last_line(why_not if why_not.is_file() else log)}"
         if ranks is not None:
             ranks.ended(why)
             ranks.check(time.time(), how.limit)
@@ -175,7 +178,8 @@ def main() -> None:
         if not isinstance(error, Exception):
             raise
         traceback.print_exception(error.with_traceback(_of_the_script(error)))
-        print(_last(error), file=sys.stderr, flush=True)
+        # not a second time on the terminal, where the traceback is
+        write_text(Path(told["out"]).with_name(_WHY), _last(error))
         raise SystemExit(1) from None
 
 

@@ -34,7 +34,7 @@ class _Own(Trainer):
         given = [(key, *item) for key, found in demands.options.items() for item in found.items()]
         for key, option, value in given:
             if option != SYNC_BOUND:
-                return f"unknown key '{key}.{option}': {hint(option, [SYNC_BOUND])}"
+                return f"unknown key '{key}.{option}': {hint(option, [SYNC_BOUND])} with trainer own; for TRL's options set trainer: trl"
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 return f"key '{key}.{option}' is {typed(value)}, expected a number of nats above 0"
         return ""

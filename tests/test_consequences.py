@@ -186,10 +186,10 @@ def test_an_environment_that_draws_a_task_for_each_rollout_of_a_group_is_told(
 ) -> None:
     made = record(LEARNED)
     [only] = made.generations
-    task = {"row": lambda number: number // 4, "rollout": lambda number: number}[drawn_by]
+    size = {"row": 4, "rollout": 1}[drawn_by]
     assert "tasks of a group" not in {each.name for each in all_measured(made)[0]}
     only.rows = [
-        {UNOPENED: f"row {number // 4}", "prompt": f"row {number // 4}, task {task(number)}"}
+        {UNOPENED: f"row {number // 4}", "prompt": f"row {number // 4}, task {number // size}"}
         for number in range(len(only.rows))
     ]
     told = found(made, "tasks of a group")
@@ -238,7 +238,8 @@ def test_what_is_ordinary_is_within_every_bound() -> None:
     trained(ordinary)
     second = copy.deepcopy(ordinary.generations[0])
     second.rows = [
-        {"prompt": [{"role": "user", "content": f"other {row['prompt']}"}]} for row in second.rows
+        {"prompt": [{"role": "user", "content": f"other {row['prompt']}"}], UNOPENED: row["prompt"]}
+        for row in second.rows
     ]
     assert second.batch is not None
     second.batch = replace(second.batch, prompt_ids=second.batch.prompt_ids + 10)

@@ -83,7 +83,7 @@ def _nothing(path: Path, tried: Sequence[Reader]) -> InputError:
 
 def _feed(stream: BinaryIO, shown: Sequence[Reader]) -> None:
     """Show the parts of lines to those that look for them, with what stood before; a rank stands before a line's first."""
-    marks = re.compile(b"|".join({re.escape(mark) for each in shown for mark in each.marks}))
+    marks = _any_mark(shown)
     first, before, ended = b"", b"", True
     for number, part in _parts(stream):
         first = part if ended else first
@@ -97,7 +97,14 @@ def _feed(stream: BinaryIO, shown: Sequence[Reader]) -> None:
             for each in shown:
                 if each.open or any(mark in told for mark in each.marks):
                     each.read(line)
+            if any(each.last for each in shown) and any(r.ranks for r in shown if not r.last):
+                shown = [each for each in shown if not each.last]
+                marks = _any_mark(shown)
         before = (before + part)[-_BEFORE:]
+
+
+def _any_mark(shown: Sequence[Reader]) -> re.Pattern[bytes]:
+    return re.compile(b"|".join({re.escape(mark) for each in shown for mark in each.marks}))
 
 
 def _parts(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -5,8 +5,10 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,15 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None
             make(place)
             ready.touch()
     return place
+
+
+@cache
+def job_forks() -> Any:
+    """Return forks whose folder is for PYTHONPATH: a study's jobs are forks then, as imports take 4 s of a job's 5."""
+    from benchmarks.check.forks import LIBRARIES, Forks
+
+    more = ("torch.distributed.tensor", "pandas", "scipy.special", "altair", "jinja2", "bm25s")
+    return Forks(sys.executable, (*LIBRARIES, *more))
 
 
 def free_port() -> int:

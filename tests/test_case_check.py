@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from lab.releases.checked import forked_program
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.checkout import ROOT
@@ -22,8 +23,8 @@ from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve
-from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, CHECKED_STEPS, Job, Run
+from rlvr_debug.trainers.program_record import record_program
 from rlvr_debug.venvs import build_venv
 from tests.study_file import study_file
 from tests.test_workflow import MINI, copy
@@ -93,7 +94,7 @@ def test_the_case_of_a_study_of_trl_is_checked_as_a_user_s_script_is(
     study = replace(resolve(params, ROOT), results=tmp_path)
     job: Job = replace(study.checking(), out=tmp_path / "check.json")
     prepare(job.run.environment, study.data_settings(job.run.environment), job.rows.parent)
-    record = load_trainer("trl").record(job, CHECKED_STEPS)
+    record = record_program(job, forked_program(job), CHECKED_STEPS)
     answer = answer_of(record, check(record))
     found = {slug for slug in hypothesis_names() if mechanism_of(slug, answer).present}
     # chance may leave six groups without contrast
@@ -191,7 +192,7 @@ TRIED = {
 
 @pytest.mark.heavy
 def test_arms_of_the_original_train_and_are_judged(tmp_path: Path) -> None:
-    project = copy(ROOT, tmp_path)
+    project = copy(ROOT, tmp_path, forked=True)
     overlay = {
         "study": "mini",
         "case": FULL.case,

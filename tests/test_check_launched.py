@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -164,9 +165,27 @@ def weights(start: Start, *words: str) -> tuple[list[Any], str]:
     return [read_json(folder / f"weights-{rank}.json") for rank in (0, 1)], said
 
 
+@pytest.fixture(scope="module", autouse=True)
+def extensions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder of these tests alone: DeepSpeed waits for ever for the lock of a run that was killed as it compiled there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path_factory.mktemp("extensions")))
+        yield
+
+
+@cache
+def compiled() -> None:
+    """Compile what DeepSpeed needs, before the time of a run counts."""
+    words = [sys.executable, "-c", "from deepspeed.comm.torch import build_shm_op as b; b()"]
+    subprocess.run(words, env={**os.environ, "DS_ACCELERATOR": "cpu"}, check=True)
+
+
 def need_compiler(backend: str) -> None:
-    if backend.startswith("zero") and not (find_spec("deepspeed") and shutil.which("g++")):
+    if not backend.startswith("zero"):
+        return
+    if not (find_spec("deepspeed") and shutil.which("g++")):
         pytest.skip("deepspeed or the compiler that it needs is missing")
+    compiled()
 
 
 @pytest.mark.heavy

@@ -24,8 +24,8 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256
 from rlvr_debug.study.params import load_params, merge, parse_params
 from rlvr_debug.study.tracking import track
-from tests.shared import once
-from tests.test_workflow import MINI, PARTS, ROOT
+from tests.shared import job_forks, once
+from tests.test_workflow import LEFT_OUT, MINI, PARTS, ROOT
 
 KEPT = (*PARTS, "dvc.yaml", ".dvc/config", ".dvc/plots", ".dvcignore", ".gitignore")
 PARAMS = merge(
@@ -63,7 +63,7 @@ class Repository:
         self.environment = {
             **kept,
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-            "PYTHONPATH": str(root / "src"),
+            "PYTHONPATH": os.pathsep.join([str(root / "src"), job_forks().folder]),
             # no settings of whoever runs the tests, and nothing written there
             **dict.fromkeys(("DVC_GLOBAL_CONFIG_DIR", "DVC_SYSTEM_CONFIG_DIR"), nowhere),
             "DVC_SITE_CACHE_DIR": nowhere,
@@ -139,9 +139,7 @@ def project(root: Path) -> Repository:
         source, target = ROOT / name, root / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(
-                source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-            )
+            shutil.copytree(source, target, ignore=LEFT_OUT)
         else:
             shutil.copy2(source, target)
     shutil.copytree(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lab.releases.checked import checked_release, release_job
+from lab.releases.checked import checked_release, forked_program, release_job
 from lab.releases.checks import (
     PAIRS,
     Release,
@@ -26,8 +26,6 @@ from lab.releases.checks import (
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import sha256
-from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.recording import record
 from rlvr_debug.trainers.verifiers.fixes import apply_fixes, fix_names
 from rlvr_debug.venvs import build_venv
@@ -126,14 +124,12 @@ def test_a_fixed_release_agrees_under_other_settings(
 @pytest.mark.releases
 def test_a_recorded_run_ends_in_the_same_bytes(tmp_path: Path) -> None:
     answer(Subject(V_0_1_3))  # or skipped
-    trainer = load_trainer("verifiers")
-    assert isinstance(trainer, ProgramTrainer)
     job = release_job(Subject(V_0_1_3), tmp_path)
     short = replace(job.run, training=replace(job.run.training, steps=2))
     ended = []
     for recorded in (False, True):
         out = tmp_path / str(recorded)
-        record(replace(job, run=short, out=out), trainer.program(job.command), recorded=recorded)
+        record(replace(job, run=short, out=out), forked_program(job), recorded=recorded)
         assert (out / "attempt" / "out" / "record").is_dir() == recorded
         ended.append(sha256(out / "attempt" / "out" / "model.safetensors"))
     assert ended[0] == ended[1]

@@ -53,7 +53,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A study with a server that was let alone; not to be changed."""
 
     def make(root: Path) -> None:
-        project = served_copy(root)
+        project = served_copy(root, forked=True)
         done = project.run(*TABLES)
         assert done.returncode == 0, done.stderr
         assert ours(project) == []
@@ -92,9 +92,9 @@ def test_a_study_killed_at_random_moments_ends_with_the_same_tables(
     assert not list(project.study.rglob("checkpoint"))
 
 
-def served_copy(root: Path) -> Project:
+def served_copy(root: Path, forked: bool = False) -> Project:
     root.mkdir(exist_ok=True)
-    project = copy(ROOT, root)
+    project = copy(ROOT, root, forked)
     install(root)
     project.overlay(SERVED)
     return project
@@ -134,7 +134,7 @@ def _kill(target: str, project: Project, process: subprocess.Popen[str], after: 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[Project, Path]]:
     """A project whose study stands on a disk of its own: 1.5 MB."""
-    project = copy(ROOT, tmp_path)
+    project = copy(ROOT, tmp_path, forked=True)
     project.study.mkdir(parents=True)
     words = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(project.study)]
     done = ran(words)
@@ -190,7 +190,7 @@ def test_a_file_where_results_should_be_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_two_studies_of_one_checkout_run_at_once(undisturbed: Project, tmp_path: Path) -> None:
-    project = served_copy(tmp_path)
+    project = served_copy(tmp_path, forked=True)
     text = (project.root / "mini.yaml").read_text(encoding="utf-8")
     (project.root / "other.yaml").write_text(text.replace("study: mini", "study: other"))
     first = project.start("--cores", "1", *TABLES)
@@ -207,7 +207,7 @@ def test_two_studies_of_one_checkout_run_at_once(undisturbed: Project, tmp_path:
 def test_a_port_that_is_taken_ends_the_baseline_alone_and_is_said(
     undisturbed: Project, tmp_path: Path
 ) -> None:
-    project = served_copy(tmp_path)
+    project = served_copy(tmp_path, forked=True)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         project.overlay({**SERVED, "server": {"port": port}})

@@ -188,7 +188,7 @@ def run_whole(factory: pytest.TempPathFactory, name: str, **over: Any) -> Projec
 
     def make(place: Path) -> None:
         (place / "project").mkdir()
-        project = copy(ROOT, place / "project")
+        project = copy(ROOT, place / "project", forked=True)
         project.overlay(
             {
                 "study": "mini",
@@ -205,7 +205,7 @@ def run_whole(factory: pytest.TempPathFactory, name: str, **over: Any) -> Projec
         assert done.returncode == 0, done.stderr
         (place / "said").write_text(done.stdout, encoding="utf-8")
 
-    return Project(once(factory, name, make) / "project")
+    return Project(once(factory, name, make) / "project", forked=True)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lab.releases.checked import forked_program
 from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
@@ -23,6 +24,7 @@ from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.program import Program
+from rlvr_debug.trainers.program_record import record_program
 from rlvr_debug.trainers.recording import train_with_program
 from rlvr_debug.trainers.verifiers import FIELDS, config_of
 from rlvr_debug.trainers.verifiers.fixes import (
@@ -122,6 +124,11 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     )
 
 
+def train(job: Job) -> None:
+    """As TRAINER does, in a fork of the release's interpreter."""
+    train_with_program(job, forked_program(job))
+
+
 def arm(name: str) -> Any:
     run = next(run for run in runs(PARAMS) if run.arm == name)
     small = replace(run.training, steps=3, prompts_per_step=4, warmup_steps=0)
@@ -132,8 +139,8 @@ def arm(name: str) -> Any:
 def test_the_same_seed_is_the_same_run_and_what_is_executed_is_the_wheel_s(
     job: Job, tmp_path: Path
 ) -> None:
-    for number in ("0", "1"):
-        TRAINER.train(replace(job, out=tmp_path / number))
+    TRAINER.train(replace(job, out=tmp_path / "0"))
+    train(replace(job, out=tmp_path / "1"))
     names = ("metrics.jsonl", "rollouts.jsonl", "model.safetensors", "record.json")
     first, second = ({n: sha256(tmp_path / i / n) for n in names} for i in ("0", "1"))
     assert first == second
@@ -153,7 +160,7 @@ def test_the_same_seed_is_the_same_run_and_what_is_executed_is_the_wheel_s(
 def test_with_its_fixes_the_release_trains_what_was_sampled_and_the_record_names_them(
     job: Job, tmp_path: Path
 ) -> None:
-    TRAINER.train(replace(job, run=arm("control"), out=tmp_path))
+    train(replace(job, run=arm("control"), out=tmp_path))
     record = read_json(tmp_path / "record.json")
     assert record["fixes"] == fix_names(RELEASE)
     patched = {name for name, each in record["files"].items() if each["executed"] != each["wheel"]}
@@ -167,7 +174,7 @@ def test_with_its_fixes_the_release_trains_what_was_sampled_and_the_record_names
 def test_an_adapter_is_trained_and_saved_at_the_end(job: Job, tmp_path: Path) -> None:
     run = arm("control")
     training = replace(run.training, lora_r=4, learning_rate=0.01)
-    TRAINER.train(replace(job, run=replace(run, training=training), out=tmp_path))
+    train(replace(job, run=replace(run, training=training), out=tmp_path))
     rows = [row for _, row in read_jsonl(tmp_path / "metrics.jsonl")]
     assert rows[0]["kl"] == 0 < rows[1]["kl"]
     saved = read_tensors(tmp_path / "model.safetensors")
@@ -185,7 +192,7 @@ def test_a_batch_that_is_used_twice_is_clipped_with_old_logprobs_alone(
     for name in ("case", "control"):
         run = arm(name)
         training = replace(run.training, steps=1, num_iterations=2, learning_rate=0.01)
-        TRAINER.train(replace(job, run=replace(run, training=training), out=tmp_path / name))
+        train(replace(job, run=replace(run, training=training), out=tmp_path / name))
         rows = [row for _, row in read_jsonl(tmp_path / name / "metrics.jsonl")]
         clipped[name] = [row["clip_ratio/region_mean"] for row in rows]
     # one row for both updates of the batch
@@ -217,7 +224,8 @@ def test_the_release_deviates_where_its_defects_are_and_nowhere_once_they_are_fi
 ) -> None:
     found = {}
     for name in ("case", "control"):
-        record = TRAINER.record(replace(job, run=arm(name), out=tmp_path / f"{name}.json"), 2)
+        own = replace(job, run=arm(name), out=tmp_path / f"{name}.json")
+        record = record_program(own, forked_program(own), 2)
         found[name] = answer_of(record, check(record))
     deviating = {s["segment"] for s in found["case"]["segments"] if s["status"] == "deviates"}
     assert {"tokens", "model inputs"} <= deviating

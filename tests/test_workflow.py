@@ -24,9 +24,11 @@ from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.folder import events_to
 from rlvr_debug.study.params import load_params
 from rlvr_debug.verdicts.looks import Look, look_file, read_look, write_look
-from tests.shared import once, ran
+from tests.shared import job_forks, once, ran
 
 ROOT = Path(__file__).parents[1]
+# bytecode is copied, but for what another process is writing: else each copy's first processes would compile it again
+LEFT_OUT = shutil.ignore_patterns("*.egg-info", "*.pyc.*")
 PARTS = ("params.yaml", "workflow", "scripts", "src", "models", "envs")
 MINI: dict[str, Any] = {
     "study": "mini",
@@ -54,9 +56,9 @@ def jobs_in(events: Path) -> dict[str, int]:
 
 
 class Project:
-    """A copy of the project, that the commands run in."""
+    """A copy of the project, that the commands run in. forked: the jobs of its study are forks of one process."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, forked: bool = False) -> None:
         self.root = root
         self.study = root / "studies" / "mini"
         self.results = self.study / "results"
@@ -64,7 +66,9 @@ class Project:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("SNAKEMAKE")}
         self.environment = {
             **kept,
-            "PYTHONPATH": str(root / "src"),
+            "PYTHONPATH": os.pathsep.join(
+                [str(root / "src"), *([job_forks().folder] if forked else [])]
+            ),
             "OMP_NUM_THREADS": "1",
         }
 
@@ -123,14 +127,13 @@ class Project:
         }
 
 
-def copy(source: Path, target: Path) -> Project:
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+def copy(source: Path, target: Path, forked: bool = False) -> Project:
     for part in PARTS:
         if (source / part).is_dir():
-            shutil.copytree(source / part, target / part, ignore=ignored)
+            shutil.copytree(source / part, target / part, ignore=LEFT_OUT)
         else:
             shutil.copy2(source / part, target / part)
-    project = Project(target)
+    project = Project(target, forked)
     project.overlay()
     return project
 
@@ -144,7 +147,7 @@ def finished_mini(factory: pytest.TempPathFactory) -> Project:
     """A project whose mini study is finished, one for all tests; not to be changed."""
 
     def make(root: Path) -> None:
-        done = copy(ROOT, root).run()
+        done = copy(ROOT, root, forked=True).run()
         assert done.returncode == 0, done.stderr
 
     return Project(once(factory, "mini", make))
@@ -152,7 +155,7 @@ def finished_mini(factory: pytest.TempPathFactory) -> Project:
 
 def copy_finished(original: Project, target: Path) -> Project:
     """Results and all."""
-    project = copy(original.root, target)
+    project = copy(original.root, target, forked=True)
     shutil.copytree(original.study, project.study)
     return project
 

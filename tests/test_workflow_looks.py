@@ -145,7 +145,7 @@ HYPOTHESES = {
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    project = copy(ROOT, tmp_path)
+    project = copy(ROOT, tmp_path, forked=True)
     project.overlay(
         {
             "study": "mini",

@@ -7,9 +7,11 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.check.forks import USED, Forks
 from lab.releases.checks import Subject
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
@@ -22,7 +24,8 @@ from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_STEPS, Job
-from rlvr_debug.trainers.program import ProgramTrainer
+from rlvr_debug.trainers.program import Program
+from rlvr_debug.trainers.program_record import record_program
 from rlvr_debug.trainers.verifiers.fixes import faults_of_release, fixes_without
 from rlvr_debug.venvs import build_venv
 
@@ -41,6 +44,19 @@ _ROWS = {"rows": 60, "heldout": 8}
 _SMALL = {"prompts_per_step": 4, "temperature": 0.6}
 
 
+@lru_cache(2)
+def forks_of(python: str, modules: Sequence[str] = USED) -> Forks:
+    """Return a process of an environment's interpreter that has imported the modules."""
+    return Forks(python, modules)
+
+
+def forked_program(job: Job) -> Program:
+    """Return the job's program, which runs in such a process's fork."""
+    trainer: Any = load_trainer(job.run.trainer)
+    python, *words = trainer.program(job.command).argv
+    return Program((*forks_of(python).python, *words), job.command["stall_seconds"], apart=True)
+
+
 def checked_release(subject: Subject) -> Mapping[str, Any] | str:
     """Return what the check says of a release (replay/answer.py), or why it could not be run."""
     try:
@@ -48,20 +64,27 @@ def checked_release(subject: Subject) -> Mapping[str, Any] | str:
         with tempfile.TemporaryDirectory() as scratch:
             if subject.release.package == "trl":
                 words = [f"{name}={value}" for name, value in subject.settings]
-                return checked_script(python, ["trl_padded.py", *words], Path(scratch))
-            return _verifiers(subject, Path(scratch))
+                return checked_script(
+                    forks_of(str(python)).python, ["trl_padded.py", *words], Path(scratch)
+                )
+            job = release_job(subject, Path(scratch))
+            record = record_program(job, forked_program(job), CHECKED_STEPS)
+            return answer_of(record, check(record))
     except InputError as error:
         return str(error)
 
 
-def checked_script(python: Path, start: Sequence[str], scratch: Path) -> Mapping[str, Any]:
-    """Return what the check says of a script of ours with its arguments, or of `-m MODULE ...`; Raise InputError where it is not run."""
+def checked_script(python: Sequence[str], start: Sequence[str], scratch: Path) -> Mapping[str, Any]:
+    """Return what the check says of a script of ours with its arguments, or of `-m MODULE ...`; Raise InputError where it is not run.
+
+    python: the words that stand for the interpreter.
+    """
     told, out = scratch / "told.json", scratch / "answer.json"
     write_json(told, {"out": str(out), "steps": 3, "rewards": True, "record": None})
     env = {**variables_apart(), **APART, "PWD": str(scratch)}
     env["PYTHONPATH"] += f"{os.pathsep}{SCRIPTS}"
     script = start if start[0] == "-m" else [str(SCRIPTS / start[0]), *start[1:]]
-    command = [str(python), "-m", "rlvr_debug.recorders.trl.check_script", str(told), *script]
+    command = [*python, "-m", "rlvr_debug.recorders.trl.check_script", str(told), *script]
     how: Mapping[str, Any] = {"capture_output": True, "text": True, "timeout": _LIMIT}
     try:
         done = subprocess.run(command, cwd=scratch, env=env, check=False, **how)
@@ -73,13 +96,6 @@ def checked_script(python: Path, start: Sequence[str], scratch: Path) -> Mapping
         raise InputError(said.replace(str(scratch), "").replace(f"{ROOT}{os.sep}", ""))
     answer: Mapping[str, Any] = read_json(out)
     return answer
-
-
-def _verifiers(subject: Subject, scratch: Path) -> Mapping[str, Any]:
-    trainer = load_trainer("verifiers")
-    assert isinstance(trainer, ProgramTrainer)
-    record = trainer.record(release_job(subject, scratch), CHECKED_STEPS)
-    return answer_of(record, check(record))
 
 
 def release_job(subject: Subject, scratch: Path) -> Job:

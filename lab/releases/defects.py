@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.releases.checked import APART
+from benchmarks.check.forks import LIBRARIES
+from lab.releases.checked import APART, forks_of
 from lab.releases.packages import packages
 from lab.tables import markdown
 from rlvr_debug.checkout import ROOT
@@ -73,11 +74,12 @@ def wrong(defect: Defect) -> Iterator[str]:
     if not found or line != defect.line:
         yield f"{defect.file}: line {line if found else 'none'}, expected {defect.line}"
     with tempfile.TemporaryDirectory() as scratch:
-        package = Path(defect.file).parts[0]
+        package, lines = Path(defect.file).parts[0], Path(scratch, "lines", "lines.py")
         shutil.copytree(python.parents[1] / _SITE / package, Path(scratch, package))
         write_text(Path(scratch, defect.file), f"{before}{defect.be}{after}")
+        write_text(lines, defect.lines)
         for where, expected in (("", defect.prints), (scratch, defect.mended)):
-            if (said := _said(python, defect.lines, where)) != expected:
+            if (said := _said(python, lines, where)) != expected:
                 how = "with the patch" if where else "as released"
                 yield f"{how}: prints {said!r}, expected {expected!r}"
 
@@ -89,10 +91,10 @@ def _python(defect: Defect) -> Path:
     return build_over(base, defect.name.replace(" ", "-"), pins)
 
 
-def _said(python: Path, lines: str, first: str) -> str:
+def _said(python: Path, lines: Path, first: str) -> str:
     """Return the last line that is printed, or that an error ends with. first: a folder whose packages come first."""
     env = {**variables_apart(), **APART, "PYTHONPATH": first}
-    command = [str(python), "-c", lines]
+    command = [*forks_of(str(python), LIBRARIES).python, str(lines)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env, check=False)
     said = (done.stderr if done.returncode else done.stdout).strip().splitlines() or [""]
     return said[-1].strip()

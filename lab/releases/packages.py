@@ -25,7 +25,7 @@ from rlvr_debug.venvs import build_over
 CSV = ROOT / "benchmarks" / "packages.csv"
 PACKAGES = ROOT / "lab" / "releases" / "packages.yaml"
 TRAINERS = ROOT / "lab" / "releases" / "trainers.yaml"
-_VERSIONS = "import transformers, trl; print(trl.__version__, transformers.__version__)"
+_VERSIONS = "from importlib.metadata import version; print(version('trl'), version('transformers'))"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _ran(package: Package) -> tuple[str, Mapping[str, Any]]:
         for column in ("messages", "prompt"):
             write_jsonl(Path(scratch, column, "rows.jsonl"), _rows(column))
         start = [word.format(**places) for word in shlex.split(package.start)]
-        answer = checked_script(python, start, Path(scratch))
+        answer = checked_script([str(python)], start, Path(scratch))
     env = {**variables_apart(), **APART}
     command = [str(python), "-c", _VERSIONS]
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)

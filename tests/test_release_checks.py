@@ -110,8 +110,8 @@ def test_replies_that_the_server_renders_otherwise_deviate_with_all_fixes_too() 
     "settings",
     [
         (("gradient_accumulation_steps", 2), ("kl_beta", 0.04), ("temperature", 0.8)),
-        # such a rate spoils the policy within three steps, and at 0.6 it writes replies that are rendered otherwise
-        (("lora_r", 4), ("learning_rate", 0.01), ("temperature", 0.3)),
+        # at 0.01 the policy is spoilt within three steps, and some of its replies are rendered otherwise
+        (("lora_r", 4), ("learning_rate", 0.001), ("temperature", 0.3)),
         (("num_iterations", 2), ("learning_rate", 0.01)),
     ],
 )

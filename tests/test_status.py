@@ -124,6 +124,17 @@ def test_logs_of_an_earlier_run_of_the_study_say_nothing(params: Params, tmp_pat
     assert look(params, tmp_path).count() == {"waiting": len(ARMS)}
 
 
+def test_a_training_that_ended_and_whose_code_changed_since_was_not_interrupted(
+    params: Params, tmp_path: Path
+) -> None:
+    write_text(tmp_path / ".run.lock", "")
+    for arm in ARMS:
+        finish(tmp_path, arm)
+        write_text(log_of(tmp_path, arm), "")
+    jobs = frozenset(("train", f"musique/{arm}/0") for arm in ARMS)
+    assert look(params, tmp_path, ToDo(jobs, time.time() + 60)).count() == {"waiting": len(ARMS)}
+
+
 def test_results_that_snakemake_would_make_again_are_not_done_until_they_are_made(
     params: Params, tmp_path: Path
 ) -> None:

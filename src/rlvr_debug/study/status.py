@@ -198,7 +198,9 @@ class _Now:
         if failure(log):
             return "failed"
         if not self.at_work:
-            return "interrupted" if rule == "train" else None
+            # a job that ended left its file, though changed code may ask for another
+            ended = (self.folder / "results" / "runs" / run.name / "metrics.jsonl").is_file()
+            return "interrupted" if rule == "train" and not ended else None
         return "training" if rule == "train" else "evaluating"
 
 

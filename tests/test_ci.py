@@ -211,7 +211,7 @@ def test_a_change_that_breaks_the_trainer_fails_with_a_line_and_an_annotation(
     except InputError as error:
         pytest.skip(str(error))
     [beside] = python.parents[1].glob("lib/python3*/site-packages")
-    programs, _ = environment(tmp_path, beside)
+    programs, _ = environment(tmp_path, beside, own_pip=True)
     action = tracked(tmp_path / "action")
     repository = tmp_path / "repository"
     repository.mkdir()

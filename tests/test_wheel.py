@@ -176,10 +176,13 @@ def test_the_sdist_makes_the_same_wheel_as_the_checkout(tmp_path: Path) -> None:
         assert made.read("rlvr_debug/study/params.yaml") == (ROOT / "params.yaml").read_bytes()
 
 
-def environment(folder: Path, beside: Path | None = None) -> tuple[Path, Call]:
+def environment(
+    folder: Path, beside: Path | None = None, own_pip: bool = False
+) -> tuple[Path, Call]:
     """Return an empty environment's programs, and a pip for it. beside: packages of another that it sees too."""
     venv = folder / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    without = [] if own_pip else ["--without-pip"]  # seconds
+    subprocess.run([sys.executable, "-m", "venv", *without, str(venv)], check=True)
     if beside is not None:
         [packages] = venv.glob("lib/python3*/site-packages")
         (packages / "beside.pth").write_text(f"{beside}\n", encoding="utf-8")

@@ -212,7 +212,7 @@ def test_a_job_is_stale_by_exactly_the_modules_that_it_runs(
 ) -> None:
     watched = tmp_path / "watched"
     words = JOBS[name].replace("OUT", str(tmp_path / "out")).split()
-    path = os.pathsep.join([mini.environment["PYTHONPATH"], str(ROOT / "tests" / "watched")])
+    path = os.pathsep.join([str(mini.root / "src"), str(ROOT / "tests" / "watched")])
     done = ran(
         [sys.executable, str(mini.root / "scripts" / f"{name}.py"), *words],
         cwd=mini.study,

@@ -239,8 +239,8 @@ def test_an_empty_folder_becomes_a_folder_of_studies_with_the_shipped_one(
     assert done.stderr == "error: .: is not empty, expected an empty folder, or a new one\n"
     assert alone("init", "studies").returncode == 0
     inner = caller(here / "studies" / "inner", program)
-    of_checkout = caller(tmp_path / "beside", program, PYTHONPATH=str(ROOT / "src"))
-    plans = [json.loads(call("plan", "--json").stdout) for call in (inner, of_checkout)]
+    words = ("plan", "--json")
+    plans = [json.loads(each.stdout) for each in (inner(*words), ran([*program, *words], cwd=ROOT))]
     assert plans[0]["whole"]["trainings"] == plans[1]["whole"]["trainings"] > 0
     assert inner("init").stderr.count("is a checkout") == 1
     for name in ("params.yaml", "workflow/Snakefile", "models/tiny/model.safetensors", "src"):

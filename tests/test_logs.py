@@ -98,6 +98,17 @@ def test_a_table_with_a_value_per_row_has_a_row_per_step(name: str, tmp_path: Pa
         read_log(path)
 
 
+def test_values_of_steps_that_lack_a_metric_are_read_as_a_spreadsheet_shows_them(
+    tmp_path: Path,
+) -> None:
+    """It raised KeyError."""
+    path = tmp_path / "metrics.csv"
+    path.write_text("key;step;value\nreward;1;0,25\nreward;2;0,5\nkl;3;1,5%", encoding="utf-8")
+    log = read_log(path)
+    assert log.series("reward").tolist() == [0.25, 0.5]
+    assert log.series("kl").tolist() == pytest.approx([0.015])
+
+
 @pytest.mark.parametrize(
     ("tag", "quantity"),
     [("train_reward", "reward"), ("Train_Reward", "reward"), ("actor_grad_norm", "grad_norm")],

@@ -200,8 +200,9 @@ def _csv(path: Path, text: str, run: str) -> Rows:
         rows.append({n: value for n, value in zip(names, values, strict=True) if n is not None})
     if len(rows) > _MOST_ROWS:
         raise InputError(f"{path}: expected at most {_MOST_ROWS} rows, found more")
-    rows = _by_value(path, rows) if rows else rows
-    return Rows("CSV", _as_numbers(rows), tuple(notes))
+    # numbers first: rows of a step each may lack what others have
+    rows = _by_value(path, _as_numbers(rows)) if rows else rows
+    return Rows("CSV", rows, tuple(notes))
 
 
 def _by_value(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

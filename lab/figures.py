@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from benchmarks.check.blind import LAST_ROUNDS, RESULTS, blind_totals, read_labels
+from benchmarks.check.blind import LAST_ROUNDS, blind_totals, read_labels
 from benchmarks.mistakes.public import counts, public_table, read_public
 from lab.tables import markdown
 from rlvr_debug.causes import in_order, variant_names
@@ -26,8 +26,6 @@ from rlvr_debug.verdicts.sequential import looked
 
 _GAIN = ("gain", "gain_low", "gain_high")
 _EFFECT = ("effect", "ci_low", "ci_high")
-# of benchmarks.default_studies at d1ca1bc, whose code and table are in history: both causes validated, and no other
-_WHOLE_STUDIES = "10 of 10 [69%, 100%]"
 
 
 def committed(path: str) -> str:
@@ -83,50 +81,64 @@ def _flagged(name: str) -> str:
     return f"{scripts['first'].notna().sum()} of {len(scripts)}"
 
 
-def _outsiders() -> tuple[str, str]:
-    """Return how often the check was right on scripts of outsiders: when today's ran on them once, and later."""
-    labels = [each for each in read_labels() if each.commit == LAST_ROUNDS[each.processes - 1]]
-    later = pd.read_csv(RESULTS, keep_default_na=False).set_index("script")["said"]
-    once = [
-        blind_totals((each, each.first_run) for each in labels if each.processes == processes)
-        for processes in (1, 2)
-    ]
-    now = blind_totals((each, later[each.script]) for each in labels)
-    (placed, faults, accused, healthy), (placed_2, faults_2, accused_2, healthy_2) = once
-    low, high = stats.binomtest(placed, faults).proportion_ci(0.95, method="exact")
-    return (
-        f"{placed} of {faults} ({placed / faults:.0%} [{low:.0%}, {high:.0%}]) mistakes planted by people who knew only its page, "
-        f"and {placed_2} of {faults_2} in two processes; {now[0]} of {now[1]} after tuning on these",
-        f"{accused} of {healthy} and {accused_2} of {healthy_2}; {now[2]} of {now[3]} after tuning on these",
-    )
+def _outsiders() -> list[list[str]]:
+    """Return rows of `right_table`: the check on the last outsiders' scripts, when it ran on them once."""
+    rows = []
+    for processes, words in (
+        (1, "scripts by people who knew only its page"),
+        (2, "the same, in two processes"),
+    ):
+        labels = [
+            label
+            for label in read_labels()
+            if label.processes == processes and label.commit == LAST_ROUNDS[processes - 1]
+        ]
+        once = blind_totals((label, label.first_run) for label in labels)
+        placed, faults, accused, healthy = once
+        low, high = stats.binomtest(placed, faults).proportion_ci(0.95, method="exact")
+        right = f"the place of {placed} of {faults} mistakes ({placed / faults:.0%} [{low:.0%}, {high:.0%}])"
+        rows.append([words, right, f"{accused} of {healthy}"])
+    return rows
 
 
-def _publicly() -> tuple[str, str]:
-    """Return how often diagnose was right on public logs at the first run: causes that are known, and runs that learn."""
+def _publicly() -> list[list[str]]:
+    """Return rows of `right_table`: diagnose on public logs, on the first ones and once on others."""
     logs = [each for each in read_public() if each.said["first"][0]]
     fresh = [each for each in read_public() if not each.said["first"][0]]
-    found = [counts(logs, "first"), counts(fresh, "now")]
-    first, once = (each["the known cause stands first"] for each in found)
-    blamed, later = (each["a run that learns is blamed"] for each in found)
-    return (
-        f"{first[0]} of {first[1]} known causes in {len(logs)} public logs; after tuning on these, {once[0]} of {once[1]} in {len(fresh)} others",
-        f"{blamed[0]} of {blamed[1]} public runs that learn, {later[0]} of {later[1]} after tuning",
-    )
+    rows = []
+    for words, found in (
+        (f"{len(logs)} public logs", counts(logs, "first")),
+        (f"{len(fresh)} others, after tuning on these", counts(fresh, "now")),
+    ):
+        right, of = found["the known cause stands first"]
+        blamed, healthy = found["a run that learns is blamed"]
+        rows.append([words, f"{right} of {of} known causes", f"{blamed} of {healthy}"])
+    return rows
 
 
-def _studied() -> tuple[str, str]:
-    """Return how often a study was right on cases of people who knew one page, and how many healthy ones it blamed."""
+def _studied() -> list[list[str]]:
+    """Return rows of `right_table`: studies of cases by people who knew one page, and of our own."""
     cases = _benchmark("faults/outsiders/places.csv")
     failing, healthy = cases[cases["counts"]], cases[cases["kind"] == "healthy"]
     known, unknown = failing[failing["causes"] != ""], failing[failing["causes"] == ""]
     placed, named = failing["place_right"].sum(), known["cause_right"].sum()
     wrong = (unknown["validated"] != "").sum()
-    return (
-        f"the place of {placed} of {len(failing)} mistakes planted by people who knew only one page; the cause of {named} of {len(known)}, "
-        f"and a wrong cause for {wrong} of {len(unknown)} that no hypothesis is about; after tuning, "
-        f"{_blind('top1', 'all')} of our own",
-        f"{healthy['blamed'].sum()} of {len(healthy)}",
+    right = (
+        f"the place of {placed} of {len(failing)} mistakes; the cause of {named} of the {len(known)} that a hypothesis is about, "
+        f"a wrong cause for {wrong} of the other {len(unknown)}"
     )
+    return [
+        [
+            "cases by people who knew only one page",
+            right,
+            f"{healthy['blamed'].sum()} of {len(healthy)}",
+        ],
+        [
+            "our own, after tuning on them",
+            f"the cause of {_blind('top1', 'all')}",
+            _blind("false", "all"),
+        ],
+    ]
 
 
 def _blind(name: str, mode: str) -> str:
@@ -136,24 +148,25 @@ def _blind(name: str, mode: str) -> str:
 
 
 def right_table() -> str:
-    """Return README's table: how often each command is right, and how often it blames a healthy run."""
+    """Return README's table: how often each command is right, and how often it blames a healthy run, on each set."""
     kinds, first, _, blamed = _mistakes()["held out, without them"][:4]
-    public, accused = _publicly()
-    studied, spared = _studied()
+    parts = {
+        "`diagnose`": [
+            [
+                f"runs with {kinds} kinds of mistake that it was never tuned on",
+                f"the cause of {first}",
+                blamed,
+            ],
+            *_publicly(),
+        ],
+        "`check`": _outsiders(),
+        "a study": _studied(),
+    }
+    # a command stands in its first row
     rows = [
-        [
-            "`diagnose`",
-            f"{first} of the logs, over {kinds} kinds of mistake that it was never tuned on; {public}",
-            f"{blamed}; {accused}",
-        ],
-        ["`check`", *_outsiders()],
-        [
-            "a study",
-            f"{studied}; {_WHOLE_STUDIES} repeats of the shipped study: both causes and no other",
-            f"{spared}; {_blind('false', 'all')} of our own",
-        ],
+        [command if row is part[0] else "", *row] for command, part in parts.items() for row in part
     ]
-    return markdown(" | names the right cause or place first | blames a healthy run", rows)
+    return markdown("| tried on | right, first | healthy runs blamed", rows)
 
 
 def mistakes_table() -> str:

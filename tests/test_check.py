@@ -1,6 +1,7 @@
 """`rlvr-debug check` on TRL's own trainer: as a user has it, in a notebook and along a run."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -408,6 +409,69 @@ def test_what_a_hook_on_the_model_changes_of_its_inputs_is_told(built: Callable[
     answer = checked(trainer)
     assert answer["first"] == "model inputs", answer["answer"]
     assert [name["name"] for name in answer["names"]] == ["other position ids"]
+
+
+class Kernel(trl.GRPOTrainer):  # type: ignore[misc]
+    """Computes log-probabilities from the head's weights, as fused kernels do, and leaves the last words out."""
+
+    words: int | None = None
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, ids: Any, mask: Any, keep: int, *_: Any, **__: Any
+    ) -> Any:
+        hidden = model.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        logits = hidden[:, -keep - 1 : -1] @ model.lm_head.weight.T
+        chosen = logits.gather(2, ids[:, -keep:, None])[..., 0]
+        logprobs = chosen - logits[..., : self.words].logsumexp(-1)
+        return logprobs, torch.zeros_like(logprobs), None
+
+
+@pytest.mark.parametrize(
+    ("words", "first"), [(None, None), (-37, "policy log-probabilities")], ids=["all", "some"]
+)
+def test_a_pass_of_the_model_without_its_head_is_seen(
+    built: Callable[..., Any], words: int | None, first: str | None
+) -> None:
+    trainer = built(Kernel, beta=0.0)
+    trainer.words = words
+    answer = checked(trainer)
+    assert answer["first"] == first, answer["answer"]
+    assert "not seen" not in statuses(answer).values()
+
+
+def test_settings_that_a_callback_changes_are_those_of_their_steps(
+    built: Callable[..., Any],
+) -> None:
+    """An adaptive KL and a curriculum of rewards were called faults of the loss and of the advantages."""
+    from transformers import TrainerCallback
+
+    class Adapts(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            trainer.beta *= 4
+            trainer.epsilon_high = 0.3
+            trainer.reward_weights = trainer.reward_weights * 0.5
+
+    trainer = built(options={"callbacks": [Adapts()]}, scale_rewards="none")
+    answer = checked(trainer)
+    assert answer["first"] is None, answer["answer"]
+    [said] = [each for each in answer["consequences"] if each["name"] == "settings changed"]
+    assert said["said"] == (
+        "`reward_weights` went from 1 to 0.5, `beta` went from 0.04 to 0.16, `epsilon_high` went from 0.2 to 0.3"
+    )
+
+
+def test_a_trainer_that_saves_what_it_saved_first_is_told(built: Callable[..., Any]) -> None:
+    class Keeps(trl.GRPOTrainer):  # type: ignore[misc]
+        def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
+            super()._save(output_dir, state_dict=self.first_state)
+
+        @cached_property
+        def first_state(self) -> Any:
+            return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    answer = checked(built(Keeps))
+    assert answer["first"] == "saved weights"
+    assert "the weights of the beginning" in str(answer["answer"])
 
 
 def test_old_log_probabilities_that_are_lost_on_the_way_to_the_loss_are_told(

@@ -23,6 +23,7 @@ from rlvr_debug.replay.record import (
     UNOPENED,
     Batch,
     Call,
+    Changed,
     Generation,
     MicroBatch,
     ParameterGroup,
@@ -245,8 +246,13 @@ def test_what_is_ordinary_is_within_every_bound() -> None:
     second.batch = replace(second.batch, prompt_ids=second.batch.prompt_ids + 10)
     ordinary.generations.append(second)
     measured = all_measured(ordinary)[0]
-    assert [each.name for each in measured] == list(CONSEQUENCES)
+    # that settings were changed is measured only where some were
+    wanted = [name for name in CONSEQUENCES if name != "settings changed"]
+    assert [each.name for each in measured] == wanted
     assert [each.name for each in measured if not each.passed] == []
+    ordinary.updates[0].changed = Changed(kl_beta=0.2)
+    [last] = [each for each in all_measured(ordinary)[0] if not each.passed]
+    assert last.said == "`beta` went from 0.04 to 0.2"
 
 
 def test_of_an_empty_record_nothing_is_measured() -> None:

@@ -15,6 +15,7 @@ from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.network import plain_weights
 from rlvr_debug.replay.record import (
     Call,
+    Changed,
     Generation,
     MicroBatch,
     Process,
@@ -258,7 +259,7 @@ def _generation(
         rewards = each.rewards
         if rewards is not None and len(rewards) != count:  # it may hold those of all
             rewards = rewards[start : start + count] if len(rewards) == sum(counts) else None
-        own.append(replace(each, calls=[], reward_calls=[], rewards=rewards))
+        own.append(replace(each, calls=[], reward_calls=[], rewards=rewards, changed=Changed()))
     reward_calls = [*zip(*(each.reward_calls for each in parts), strict=False)]
     whole: Generation = _joined(own, settings.pad_id)
     return replace(
@@ -269,6 +270,7 @@ def _generation(
             _joined(calls) for calls in reward_calls if len({c.index for c in calls}) == 1
         ],
         processes=[rank for rank, count in enumerate(counts) for _ in range(count)],
+        changed=parts[0].changed,
     )
 
 

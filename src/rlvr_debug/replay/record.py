@@ -170,6 +170,20 @@ class Forward(Rows):
     places: Wide | None = None
 
 
+@dataclass(frozen=True)
+class Changed(Part):
+    """Settings that a callback changed while the run trained, such as by an adaptive KL; None: those of the record."""
+
+    reward_weights: tuple[Number, ...] | None = None
+    kl_beta: Number | None = None
+    clip: Number | None = None
+    epsilon_high: Number | None = None
+
+    def values(self) -> dict[str, Any]:
+        found = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return {name: value for name, value in found if value is not None}
+
+
 @dataclass
 class Generation(Part):
     """A batch of rollouts, from its rows, one a rollout, to what is trained on.
@@ -185,6 +199,7 @@ class Generation(Part):
     rewards: Held | None = None
     batch: Batch | None = None
     processes: list[Index] = field(default_factory=list)
+    changed: Changed = Changed()
 
 
 @dataclass
@@ -239,6 +254,7 @@ class Update(Part):
     state_after: dict[str, dict[str, Held]] = field(default_factory=dict)
     touched: Flag = False
     norms: Annotated[tuple[NonNegative, ...], Len(2, 3)] | None = None
+    changed: Changed = Changed()
 
 
 MASTER = "master"  # of an optimizer's state: what it steps in more precision, where the weights are copies of it
@@ -296,6 +312,10 @@ class Record(Part):
     def size(self) -> int:
         """Return how many processes trained together."""
         return max(len(self.processes), 1)
+
+    def settings_of(self, part: Generation | Update) -> Settings:
+        """Return the settings in effect then."""
+        return replace(self.settings, **part.changed.values())
 
     @classmethod
     def required(cls, given: Mapping[str, Any]) -> list[str]:

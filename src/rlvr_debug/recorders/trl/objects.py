@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers.utils import get_json_schema
 
-from rlvr_debug.recorders.keeping import Cut, kept, own_name, stacked
+from rlvr_debug.recorders.keeping import Cut, kept, own_name, parameters_of, stacked
 from rlvr_debug.replay.architecture import compute_plainly
 from rlvr_debug.replay.network import Scalings, is_adapter, plain_weights
 from rlvr_debug.replay.record import ROW_TOOLS, UNOPENED, Batch, Call, Record
@@ -335,6 +335,14 @@ def numbered(micros: list[dict[str, Any]]) -> Mapping[str, Any]:
 # --- what it saves, by the names of the architecture's own weights
 
 
+def callable_parts(model: Any) -> list[Any]:
+    """Return the modules that a trainer may call for a pass of the policy: the model, without its adapters, without its head."""
+    whole = model.get_base_model() if hasattr(model, "get_base_model") else model
+    inner = getattr(whole, getattr(whole, "base_model_prefix", "") or "", None)
+    parts = [model] if whole is model else [model, whole]
+    return parts if inner is None or inner is whole else [*parts, inner]
+
+
 def saved_weights(trainer: Any, record: Record, cut: Cut) -> Mapping[str, Tensor] | None:
     """Return what the trainer saves, an adapter added to its weights; None, with a note, where it saves nothing that can be read."""
     last = record.weights[-1]
@@ -343,6 +351,7 @@ def saved_weights(trainer: Any, record: Record, cut: Cut) -> Mapping[str, Tensor
     if sum(sizes.values()) > _UNSAVED:
         record.notes.append("the model is large: what the trainer saves was not compared")
         return None
+    _save_as_begun(trainer, record, cut)
     with tempfile.TemporaryDirectory() as folder:
         try:
             trainer.save_model(folder)
@@ -372,6 +381,27 @@ def saved_weights(trainer: Any, record: Record, cut: Cut) -> Mapping[str, Tensor
         except Exception as error:  # whatever an architecture's class says of its files
             record.notes.append(f"what was saved cannot be read: {type(error).__name__}: {error}")
             return None
+
+
+def _save_as_begun(trainer: Any, record: Record, cut: Cut) -> None:
+    """Have the trainer save the weights of the beginning: one that keeps what it saved first will save them again."""
+    if cut.weights or record.elements:
+        return
+    held, first = parameters_of(trainer.accelerator.unwrap_model(trainer.model)), record.weights[0]
+    last = {name: held[name].detach().clone() for name in record.trainable if name in first}
+
+    def put(weights: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name in last:
+                held[name].copy_(weights[name])
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            put(first)
+            with suppress(Exception):  # the next one says so
+                trainer.save_model(folder)
+        finally:
+            put(last)
 
 
 def _read_again(trainer: Any, folder: str) -> Mapping[str, Tensor]:

@@ -37,7 +37,7 @@ from rlvr_debug.recorders.trl.seams import Hook, Seams, Watching, leave_out
 from rlvr_debug.recorders.trl.steps import StepWatch
 from rlvr_debug.replay.declared import Own, declared
 from rlvr_debug.replay.network import plain_weights
-from rlvr_debug.replay.record import Batch, Call, Generation, MicroBatch, Record
+from rlvr_debug.replay.record import Batch, Call, Changed, Generation, MicroBatch, Record
 from rlvr_debug.replay.settings import Settings
 from rlvr_debug.replay.store import digest
 
@@ -78,6 +78,7 @@ class Recorder(StepWatch):
         self.random: list[str] = []
         self._trainer, self._steps, self._most = trainer, steps, most
         self._model = trainer.accelerator.unwrap_model(trainer.model)
+        self._policy = objects.callable_parts(self._model)
         self._still = still
         self._own = trainer.optimizer is not None if own is None else own
         self._rewards = RewardWatch(self._seams, again=rewards, ranks=ranks)
@@ -87,6 +88,7 @@ class Recorder(StepWatch):
         self._weights = Snapshots(self._model, self.record)
         self._weights.take()
         self.record.reference = self._reference()
+        self._first = settings.in_effect(trainer)
 
     # --- what is known before the first step
 
@@ -130,6 +132,10 @@ class Recorder(StepWatch):
 
     def _tools(self) -> list[Any] | None:
         return getattr(self._trainer, "tools", None) or None
+
+    def _changed(self) -> Changed:
+        now = settings.in_effect(self._trainer).items()
+        return Changed(**{name: held for name, held in now if held != self._first.get(name)})
 
     def _given(self, inputs: Mapping[str, Any]) -> Batch:
         return objects.kept_batch(inputs)
@@ -195,7 +201,8 @@ class Recorder(StepWatch):
 
     def _watch_passes(self) -> None:
         # on the class: a hook on the model would be in its copies, and in what is saved of it
-        self._seams.around("forward passes", type(self._model), "__call__", self._forward)
+        for kind in {type(module) for module in self._policy}:
+            self._seams.around("forward passes", kind, "__call__", self._forward)
         self._seams.around("gradients", self._trainer.accelerator, "backward", self._backward)
 
     def _around(self, what: str, name: str, hook: Hook) -> None:
@@ -265,6 +272,7 @@ class Recorder(StepWatch):
         if not self._trainer.model.training or objects.at_once(self._trainer):
             return
         generation = Generation([objects.kept_row(row) for row in inputs], self._weights.take())
+        generation.changed = self._changed()
         self.record.generations.append(generation)
         self.random.append(digest(torch.get_rng_state()))
         self._rewards.begin()
@@ -382,6 +390,7 @@ class Recorder(StepWatch):
         rows = inputs.pop(objects.ROW, None)
         told = objects.columns(inputs if rows is None else {**inputs, objects.ROW: rows})
         given, self._listed = self._given(told), told.get(objects.PLACES)
+        self._update.changed = self._changed()
         self._begin_micro(MicroBatch(len(self.record.generations) - 1, given, self._weights.take()))
         try:
             with self._in("loss"):

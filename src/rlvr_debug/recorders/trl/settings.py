@@ -6,6 +6,7 @@ What a release has no field for has the value that it works with.
 import inspect
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from importlib import import_module
 from importlib.metadata import version
@@ -23,6 +24,13 @@ from rlvr_debug.replay.settings import Sampling, Settings
 # of those that the check was tried with: envs/*.txt
 NEWEST = {"trl": "1.16.0", "verifiers": "0.1.6.post0"}
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+# what callbacks change while a run trains: an adaptive KL, a curriculum of rewards
+_CHANGED = {
+    "reward_weights": "reward_weights",
+    "kl_beta": "beta",
+    "clip": "epsilon_low",
+    "epsilon_high": "epsilon_high",
+}
 _DATA_ROWS = 1000  # of which are counted
 _SCHEDULE_LENGTHS = ("num_training_steps", "T_max", "total_iters", "total_steps")
 # of transformers' GenerationConfig, what else changes which tokens are drawn
@@ -110,6 +118,16 @@ def asked_settings(trainer: Any, model: Any, dropouts: int, *, own: bool) -> Set
         adaptive_entropy=bool(getattr(trainer, "use_adaptive_entropy", False)),
         **optional,
     )
+
+
+def in_effect(trainer: Any) -> dict[str, Any]:
+    """Return those settings that a trainer reads from itself at each step, as it holds them now."""
+    found: dict[str, Any] = {}
+    for name, own in _CHANGED.items():
+        held: Any = getattr(trainer, own, None)
+        with suppress(TypeError, ValueError):  # what a subclass keeps there is its own
+            found[name] = tuple(map(float, held)) if name == "reward_weights" else float(held)
+    return found
 
 
 def chosen_arguments(args: Any) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ class StepWatch:
     record: Record
     _trainer: Any
     _model: Any
+    _policy: Sequence[Any]
     _weights: keeping.Snapshots
     _own: bool
     _steps: int
@@ -37,6 +38,7 @@ class StepWatch:
         self._micro: MicroBatch | None = None
         self._listed: Tensor | None = None  # of the micro-batch's tokens in what a loss reads
         self._likeness = 0  # of the log-probabilities that the micro-batch has
+        self._passing = False  # the policy makes a forward pass
         self._partial = False  # a forward pass of the log-probabilities that are asked for was seen
         self._made = 0  # optimizer steps
         self._counts: list[int] = []  # of the schedule, at each of them
@@ -115,8 +117,8 @@ class StepWatch:
             setattr(micro, name, gradient if before is None else before + gradient)
 
     def _forward(self, model: Any, *_: Any, **__: Any) -> Watching:
-        micro = self._micro
-        if model is not self._model or "loss" not in self._phase or micro is None:
+        micro, ours = self._micro, any(model is part for part in self._policy)
+        if not ours or self._passing or "loss" not in self._phase or micro is None:
             return
         if not torch.is_grad_enabled() or not (micro.logprobs is None or _ASKING in self._phase):
             return
@@ -125,9 +127,11 @@ class StepWatch:
         hook = model.register_forward_pre_hook(
             self._seams.guarded("forward passes", reads), with_kwargs=True
         )
+        self._passing = True
         try:
             yield
         finally:
+            self._passing = False
             hook.remove()
 
     def _reads(self, micro: MicroBatch, _: Any, given: Sequence[Any], named: Any) -> None:

@@ -25,6 +25,7 @@ CONSEQUENCES: dict[str, Callable[[Record], Consequence | None]] = {
     "KL's share": made.kl_share,
     "cap": made.cap,
     "settings without effect": made.unread,
+    "settings changed": made.changed,
     "schedule": made.schedule,
     "rate in effect": made.rate,
     "weights moved": made.weights_moved,

@@ -8,6 +8,7 @@ import math
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ _READ = (
     *("importance_sampling_level", "epsilon_high", "clip", "use_bias_correction_kl"),
     *("sapo_temperature_pos", "sapo_temperature_neg", "vespo"),
 )
-_CALLED = {"clip": "epsilon"}  # as arguments of TRL
+_CALLED = {"clip": "epsilon", "kl_beta": "beta"}  # as arguments of TRL
 # of log-probabilities, so that ratios are not 1 as in a first update
 _NOISES = (0.5, 0.2, 0.1, 0.05)
 _DRAWS = 16
@@ -151,6 +152,23 @@ def unread(record: Record) -> Consequence | None:
     said = f"{names} set, and without effect: the loss does not read {'it' if len(dead) == 1 else 'them'}"
     measured = {"set": len(chosen), "without_effect": len(dead)}
     return Consequence("settings without effect", measured, not dead, said)
+
+
+def changed(record: Record) -> Consequence | None:
+    """Measure which settings were changed while the run trained; None where none was."""
+    last: dict[str, Any] = {}
+    for one in [each.changed for each in record.generations] + [u.changed for u in record.updates]:
+        last |= one.values()
+    said = [
+        f"`{_CALLED.get(name, name)}` went from {_short(getattr(record.settings, name))} to {_short(value)}"
+        for name, value in last.items()
+    ]
+    measured = {"changed": len(said)}
+    return Consequence("settings changed", measured, False, ", ".join(said)) if said else None
+
+
+def _short(value: Any) -> str:
+    return ", ".join(map(_short, value)) if isinstance(value, tuple) else f"{value:.3g}"
 
 
 def _moved_away(settings: Settings, update: Update, seed: int, noise: float) -> Update:

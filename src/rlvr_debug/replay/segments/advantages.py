@@ -67,7 +67,7 @@ def advantages(record: Record, _: object) -> Iterator[judge.Instance]:
         rewards = seen(generation.rewards, "the rewards that were used were not seen").double()
         batch = seen(generation.batch, "the advantages were not recorded")
         need(batch.advantages.numel(), "the advantages were not recorded")
-        inputs = AdvantageInputs(rewards, batch.loss_mask.sum(-1), record.settings)
+        inputs = AdvantageInputs(rewards, batch.loss_mask.sum(-1), record.settings_of(generation))
         given = (inputs, _of_rollouts(batch), record.own)
         compare, said = partial(compare_advantages, *given), partial(_described, *given)
         yield judge.Instance(f"generation {number + 1}", compare, said)

@@ -151,7 +151,7 @@ def _fit(got: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _applies(record: Record, update: Update, knobs: dict[str, Any]) -> bool:
-    settings, given = record.settings, update.micro_batches[0].given
+    settings, given = record.settings_of(update), update.micro_batches[0].given
     needs = {"reference": given.reference, "sampler": given.sampler, "swapped": given.old}
     nothing = {
         "micro-batches": settings.micro_batches == 1,

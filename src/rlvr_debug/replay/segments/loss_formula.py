@@ -82,7 +82,7 @@ def expected_loss(
     own = {field.name for field in fields(Formula)}
     how = Formula(**{name: value for name, value in knobs.items() if name in own})
     asked = {name: value for name, value in knobs.items() if name not in own}
-    settings = replace(record.settings, **asked)
+    settings = replace(record.settings_of(update), **asked)
     return _Loss(record, update, micro, logprobs, entropies, settings, how).whole()
 
 
@@ -106,7 +106,7 @@ def loss_inputs(
         given.loss_mask.to(logprobs.dtype),
         record.settings.micro_batches,
         sum(len(each.given.completion_ids) for each in update.micro_batches),
-        record.settings,
+        record.settings_of(update),
     )
 
 

@@ -411,7 +411,7 @@ def test_what_a_hook_on_the_model_changes_of_its_inputs_is_told(built: Callable[
     assert [name["name"] for name in answer["names"]] == ["other position ids"]
 
 
-class Kernel(trl.GRPOTrainer):  # type: ignore[misc]
+class Kernel(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
     """Computes log-probabilities from the head's weights, as fused kernels do, and leaves the last words out."""
 
     words: int | None = None
@@ -439,6 +439,63 @@ def test_a_pass_of_the_model_without_its_head_is_seen(
     assert "not seen" not in statuses(answer).values()
 
 
+class Chunks(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+    """Computes log-probabilities of two rows at a time, without the columns that are padding in both."""
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, ids: Any, mask: Any, keep: int, *_: Any, **__: Any
+    ) -> Any:
+        found = []
+        for part, read in zip(ids.split(2), mask.split(2), strict=True):
+            first = int(read.argmax(1).min())
+            logits = model(input_ids=part[:, first:], attention_mask=read[:, first:]).logits
+            logprobs = logits[:, -keep - 1 : -1].log_softmax(-1)
+            found.append(logprobs.gather(2, part[:, -keep:, None])[..., 0])
+        return torch.cat(found), torch.zeros(len(ids), keep), None
+
+
+def test_parts_of_a_batch_that_were_cut_to_their_longest_rows_are_one_pass(
+    built: Callable[..., Any],
+) -> None:
+    trainer = built(Chunks)
+    long = [
+        {**row, "prompt": [{"role": "user", "content": "And " * n}]} for n, row in enumerate(ROWS)
+    ]
+    trainer.train_dataset = datasets.Dataset.from_list(long)
+    answer = checked(trainer)
+    assert answer["first"] is None, answer["answer"]
+    assert "not seen" not in statuses(answer).values()
+
+
+class Grouped(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+    """Has norms learn four times as fast, with options of its own."""
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        named = [*(model or self.model).named_parameters()]
+        norms, rest = ([p for n, p in named if ("norm" in n) is so] for so in (True, False))
+        rate = self.args.learning_rate
+        groups = [{"params": rest, "lr": rate}, {"params": norms, "lr": 4 * rate}]
+        self.optimizer = torch.optim.AdamW(groups, betas=(0.8, 0.99), weight_decay=0.05)
+        return self.optimizer
+
+
+def test_groups_of_an_own_optimizer_have_multiples_of_the_rate_and_its_options(
+    built: Callable[..., Any],
+) -> None:
+    from transformers import TrainerCallback
+
+    class Drifts(TrainerCallback):  # type: ignore[misc]
+        def on_pre_optimizer_step(self, args: Any, state: Any, *_: Any, **named: Any) -> None:
+            if state.global_step:
+                named["optimizer"].param_groups[1]["lr"] *= 1.5
+
+    answer = checked(built(Grouped))
+    assert answer["first"] is None, answer["answer"]
+    drifting = checked(built(Grouped, options={"callbacks": [Drifts()]}))
+    assert drifting["first"] == "optimizer step", drifting["answer"]
+    assert checked(built(Grouped, adam_beta2=0.95))["first"] == "optimizer step"
+
+
 def test_settings_that_a_callback_changes_are_those_of_their_steps(
     built: Callable[..., Any],
 ) -> None:
@@ -461,7 +518,7 @@ def test_settings_that_a_callback_changes_are_those_of_their_steps(
 
 
 def test_a_trainer_that_saves_what_it_saved_first_is_told(built: Callable[..., Any]) -> None:
-    class Keeps(trl.GRPOTrainer):  # type: ignore[misc]
+    class Keeps(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
         def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
             super()._save(output_dir, state_dict=self.first_state)
 

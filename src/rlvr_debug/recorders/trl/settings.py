@@ -31,6 +31,8 @@ _CHANGED = {
     "clip": "epsilon_low",
     "epsilon_high": "epsilon_high",
 }
+# of options of an optimizer, the arguments
+_ARGUMENTS = {"betas": ("adam_beta1", "adam_beta2"), "eps": ("adam_epsilon",)}
 _DATA_ROWS = 1000  # of which are counted
 _SCHEDULE_LENGTHS = ("num_training_steps", "T_max", "total_iters", "total_steps")
 # of transformers' GenerationConfig, what else changes which tokens are drawn
@@ -152,6 +154,21 @@ def asked_optimizer(trainer: Any) -> tuple[str, dict[str, Any]]:
     return kind_of(kind), {name: value for name, value in options.items() if name != "lr"}
 
 
+def asked_options(trainer: Any, optimizer: Any) -> dict[str, Any]:
+    """Return the options of the optimizer's groups that are asked for: by arguments, else as it was made.
+
+    Where a method of the user's makes it, only arguments that were chosen ask for something.
+    """
+    options, chosen = asked_optimizer(trainer)[1], {*chosen_arguments(trainer.args)}
+    if _makes_optimizer(trainer):
+        options = {n: v for n, v in options.items() if chosen & {*_ARGUMENTS.get(n, ())}}
+    return {**optimizer.defaults, **options}
+
+
+def _makes_optimizer(trainer: Any) -> bool:
+    return bool(_said(getattr(trainer, "create_optimizer", None), "", _libraries("trl")))
+
+
 def optimizer_settings(trainer: Any, *, own: bool) -> dict[str, Any]:
     """Return what is asked of the optimizer. own: by the optimizer that the user made, not by the arguments."""
     args = trainer.args
@@ -203,8 +220,10 @@ def _listed(ids: Any) -> list[int]:
 
 
 def decayed_names(trainer: Any, model: Any, *, own: bool) -> tuple[str, ...] | None:
-    """Return the parameters that weight decay is asked for; None where the optimizer is the user's."""
-    if own or not hasattr(trainer, "get_decay_parameter_names"):
+    """Return the parameters that weight decay is asked for; None where the optimizer is the user's, or a method of
+    the user's makes it and the arguments set no decay."""
+    made = _makes_optimizer(trainer) and "weight_decay" not in chosen_arguments(trainer.args)
+    if own or made or not hasattr(trainer, "get_decay_parameter_names"):
         return None
     return tuple(map(own_name, trainer.get_decay_parameter_names(model)))
 
@@ -280,11 +299,8 @@ _COOLED = ("old log-probabilities", "reference log-probabilities", "policy log-p
 def overrides_of(trainer: Any, library: str) -> dict[str, str]:
     """Return by segment, in words, which code in it is no library's own, and settings of sampling that contradict the arguments."""
     from transformers import TrainerCallback
-    from trl import GRPOTrainer
 
-    libraries = ("accelerate", "transformers", "rlvr_debug", *({library} - {"trl"}))
-    folders = (os.path.dirname(str(import_module(name).__file__)) for name in libraries)
-    own = (str(inspect.getsourcefile(GRPOTrainer)), *folders)
+    own = _libraries(library)
     found: dict[str, list[str]] = {}
 
     def add(said: str, segments: Sequence[str]) -> None:
@@ -304,6 +320,15 @@ def overrides_of(trainer: Any, library: str) -> dict[str, str]:
         said += f" {trainer.args.temperature}, from the arguments"
         add(said, _COOLED)
     return {segment: " and ".join(dict.fromkeys(said)) for segment, said in found.items()}
+
+
+def _libraries(library: str) -> tuple[str, ...]:
+    """Return where code is that is nobody's own: the file of TRL's trainer, and folders."""
+    from trl import GRPOTrainer
+
+    libraries = ("accelerate", "transformers", "rlvr_debug", *({library} - {"trl"}))
+    folders = (os.path.dirname(str(import_module(name).__file__)) for name in libraries)
+    return (str(inspect.getsourcefile(GRPOTrainer)), *folders)
 
 
 def _said(method: Any, does: str, own: tuple[str, ...]) -> str:

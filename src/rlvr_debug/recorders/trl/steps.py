@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rlvr_debug.recorders import keeping
 from rlvr_debug.recorders.trl.objects import placed
 from rlvr_debug.recorders.trl.seams import Seams, Watching
-from rlvr_debug.recorders.trl.settings import asked_optimizer
+from rlvr_debug.recorders.trl.settings import asked_options
 from rlvr_debug.replay.record import Forward, MicroBatch, Record, Update
 from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
 
@@ -173,7 +174,7 @@ class StepWatch:
         micros = update.micro_batches
         update.touched = bool(micros) and update.before != micros[-1].weights
         update.optimizer = keeping.kind_of(type(optimizer))
-        asked = {} if self._own else {**optimizer.defaults, **asked_optimizer(self._trainer)[1]}
+        asked = {} if self._own else asked_options(self._trainer, optimizer)
         update.groups = keeping.groups_of(groups, keeping.names_of(self._model), asked)
 
     def _engine_step(self, *_: Any, **__: Any) -> Watching:
@@ -233,15 +234,29 @@ class StepWatch:
 
 
 def _joined(one: Forward | None, other: Forward, most: int) -> Forward | None:
-    """Return two forward passes over parts of a batch of `most` rows as one; None where they are not that."""
+    """Return two forward passes over parts of a batch of `most` rows as one; None where they are not that.
+
+    A part may have been cut to its own longest row: it is padded on the left again.
+    """
     if one is None or len(one.input_ids) + len(other.input_ids) > most:
         return None
+    width = max(one.input_ids.shape[1], other.input_ids.shape[1])
+    parts = [_padded(each, width - each.input_ids.shape[1]) for each in (one, other)]
     names = ("input_ids", "attention_mask", "position_ids")
-    pairs = [(getattr(one, name), getattr(other, name)) for name in names]
+    pairs = [[getattr(part, name) for part in parts] for name in names]
     shapes = [[None if each is None else each.shape[1:] for each in pair] for pair in pairs]
     if any(a != b for a, b in shapes):
         return None
     return Forward(*(None if a is None else torch.cat([a, b]) for a, b in pairs))  # type: ignore[arg-type]
+
+
+def _padded(part: Forward, count: int) -> Forward:
+    """Return a forward pass, [B, T], with columns before it that are not read."""
+    if not count:
+        return part
+    read = torch.ones_like(part.input_ids) if part.attention_mask is None else part.attention_mask
+    tensors = (part.input_ids, read, part.position_ids)
+    return Forward(*(None if t is None else pad(t, (count, 0)) for t in tensors))  # type: ignore[arg-type]
 
 
 def _add_other(micro: MicroBatch, gradient: Tensor) -> None:

@@ -190,6 +190,22 @@ class _Step:
         off = (abs(group.learning_rate - rate) for group in self.update.groups)
         return all(each <= 1e-3 * max(abs(rate), 1e-12) for each in off)
 
+    @property
+    def multiples(self) -> bool:
+        """Return whether groups have multiples of the schedule's rate, the same in each update, and one of them that rate.
+
+        So LoRA+ and rates by layer are set; the arguments have one rate for all.
+        """
+        settings = self.record.settings
+        found = []
+        for number, update in enumerate(self.record.updates):
+            if rate := learning_rate(settings, settings.first_step + number):
+                found.append([group.learning_rate / rate for group in update.groups])
+        steady = all(
+            len(each) == len(found[0]) and all(map(_close, each, found[0])) for each in found
+        )
+        return bool(found) and steady and any(_close(each, 1.0) for each in found[0])
+
     def applies(self, knobs: Mapping[str, Any]) -> bool:
         return not (
             (knobs.get("own_kind") and self.asked == self.update.optimizer)
@@ -197,7 +213,7 @@ class _Step:
             or (knobs.get("coupled") and self.asked != "AdamW")
             or (not knobs.get("corrected", True) and self.asked not in ("Adam", "AdamW"))
             or (knobs.get("held_only") and self.held.issuperset(self.trained))
-            or (knobs.get("own_rate") and self.scheduled)
+            or (knobs.get("own_rate") and (self.scheduled or self.multiples))
         )
 
     def expected(self, knobs: Mapping[str, Any], *, exact: bool = True) -> dict[str, Tensor]:
@@ -231,7 +247,7 @@ class _Step:
         decay = group.weight_decay
         if decayed is not None and not knobs.get("own_decay"):
             decay = settings.weight_decay if name in decayed else 0.0
-        own = self.rate is None or knobs.get("own_rate")
+        own = self.rate is None or knobs.get("own_rate") or self.multiples
         options = {
             "betas": settings.betas,
             "eps": settings.adam_epsilon,
@@ -261,10 +277,14 @@ class _Step:
         still = [name for name, tensor in moved.items() if not tensor.any()]
         if still and any(norm({name: wanted[name]}) for name in still):
             said.append(f"{_some(still)} not moved")
-        if self.rate is not None and not self.scheduled:
+        if self.rate is not None and not (self.scheduled or self.multiples):
             rate = max(group.learning_rate for group in update.groups)
             said.append(f"learning rate {rate:.3g}, expected {self.rate:.3g}")
         return "; ".join(said)
+
+
+def _close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-3)
 
 
 def _moved(

@@ -439,6 +439,33 @@ def test_a_pass_of_the_model_without_its_head_is_seen(
     assert "not seen" not in statuses(answer).values()
 
 
+def test_what_keeps_a_run_from_learning_is_the_answer_and_its_own_mend_is_next(
+    built: Callable[..., Any],
+) -> None:
+    """It ended in "Nothing was found", or in the advice to raise the limit of completions."""
+    still = checked(built(learning_rate=0.0))
+    assert (still["first"], still["next"]) == ("effect", "set `learning_rate` above 0.")
+    trainer = built()
+    trainer.processing_class.chat_template = "{% for m in messages %}{{ m.role }}{% endfor %}"
+    answer = checked(trainer)
+    assert answer["first"] is None
+    assert answer["answer"].startswith("No segment deviates, but ")
+    assert "and 1 as the policy reads them" in answer["answer"]
+    assert answer["next"].startswith("print `apply_chat_template(")
+
+
+def test_weights_that_a_callback_freezes_are_told(built: Callable[..., Any]) -> None:
+    """The optimizer's step and the sampler could not be computed, by a KeyError."""
+    from transformers import TrainerCallback
+
+    class Freezes(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, *_: Any, model: Any, **__: Any) -> None:
+            model.get_input_embeddings().weight.requires_grad_(False)
+
+    answer = checked(built(options={"callbacks": [Freezes()]}))
+    assert not {"could not be computed", "not seen"} & {*statuses(answer).values()}
+
+
 class Chunks(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
     """Computes log-probabilities of two rows at a time, without the columns that are padding in both."""
 

@@ -33,7 +33,7 @@ def f(kind):
     finally:
         import pkg.deep.late as late
     import_module("pkg.plug_in")
-    return open(HERE / "data.yaml"), open(f"{kind}.schema.json"), open("pages")
+    return open(HERE / "data.yaml"), open(f"{kind}.schema.json"), open("pages"), "__pycache__"
 """,
     "src/pkg/sub/__init__.py": "",
     "src/pkg/sub/module.py": "",
@@ -50,9 +50,10 @@ def f(kind):
     "src/pkg/plug_in/__init__.py": "import pkg.plug_in.inner\n",
     "src/pkg/plug_in/inner.py": "from pkg.by_plug_in import x\n",
     "src/pkg/by_plug_in.py": "",
+    "src/pkg/__pycache__/used.pyc": "",
 }
 PLUG_IN = {"plug_in/__init__.py", "plug_in/inner.py", "by_plug_in.py"}
-NOT_USED = {"types.py", "other.yaml", "other.py", "beside.py"}
+NOT_USED = {"types.py", "other.yaml", "other.py", "beside.py", "__pycache__/used.pyc"}
 
 
 @pytest.fixture

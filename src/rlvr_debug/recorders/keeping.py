@@ -44,7 +44,7 @@ class Snapshots:
         now = {
             n: local(p)
             for n, p in {**parameters_of(self._model), **self._cut}.items()
-            if p.requires_grad
+            if p.requires_grad or n not in self._frozen
         }
         held, part = self._record.weights, self._record.part
         if (

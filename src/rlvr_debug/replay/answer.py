@@ -16,6 +16,7 @@ from rlvr_debug.replay.finding import (
     FAILED,
     NONE,
     NOT_SEEN,
+    Consequence,
     Finding,
     unseen_text,
 )
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 
 AGREED, COULD_NOT, DEVIATED = 0, 2, 3  # exit statuses
 _MOST = 3  # names that the sentence has
+# consequences that say why advantages are 0, and those that no run which learns has
+_EQUAL = ("rewards of prompts", "contrast")
+_PLAIN = (
+    *("distinct prompts", "header", "rendered twice", "tasks of a group"),
+    *("rewards of prompts", "rate in effect", "weights moved"),
+)
 
 
 def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
@@ -34,16 +41,18 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
     from rlvr_debug.replay.consequences import measured
 
     first, (consequences, failed) = checked.first, measured(_as_found(record, checked))
+    bad = [each for each in consequences if not each.passed]
+    plain = [each for each in bad if each.name in _PLAIN]
     told = {
         "trainer": record.trainer,
         "generations": len(record.generations),
         "updates": len(record.updates),
         "first": first.segment if first else None,
         "later": [each.segment for each in checked.deviating[1:]],
-        "answer": _sentence(checked),
+        "answer": _sentence(checked, plain),
         "names": [asdict(name) for name in first.names] if first else [],
         "hypotheses": list(first.causes) if first else [],
-        "next": _next(checked, [each.fix for each in consequences if not each.passed]),
+        "next": _next(checked, plain, bad),
         "segments": [_told(finding) for finding in checked.findings],
         "consequences": [asdict(each) for each in consequences],
         "remarks": [each.said for each in consequences if not each.passed],
@@ -85,13 +94,16 @@ def _in_json(told: Any) -> Any:
     return [*map(_in_json, told)] if isinstance(told, list | tuple) else told
 
 
-def _sentence(checked: Checked) -> str:
+def _sentence(checked: Checked, plain: Sequence[Consequence]) -> str:
+    """Return the answer in a sentence. plain: what is out of its bounds, and keeps a run from learning."""
     first = checked.first
     if first is not None:
         return deviation_text(_told(first))
     if all(each.status == NOT_SEEN for each in checked.findings):
         return f"No segment was seen: {checked.findings[0].note}."
     but = unseen_text(map(_told, checked.findings))
+    if plain:
+        return f"No segment deviates, but {'; '.join(filter(None, [plain[0].said, but]))}."
     if but:
         return f"Nothing was found; {but}."
     count = sum(finding.status == AGREES for finding in checked.findings)
@@ -126,17 +138,24 @@ def later_text(segments: Sequence[str]) -> str:
     return f"After it, and maybe because of it: {', '.join(segments)}."
 
 
-def _next(checked: Checked, fixes: Sequence[str]) -> str:
+def _next(checked: Checked, plain: Sequence[Consequence], bad: Sequence[Consequence]) -> str:
     if all(each.status == NOT_SEEN for each in checked.findings):
         return "have the trainer write a record of its steps (docs/record.md)."
     first = checked.first
+    if first is None and plain:
+        return f"{plain[0].fix}."
     if first is None:
         return (
             "These steps compute what your settings ask for. The settings may still be wrong: "
             "read the log with `rlvr-debug diagnose`, and test settings by experiment."
         )
-    if first.segment == "effect" and fixes:
-        return f"{fixes[0]}."
+    if first.segment == "effect":
+        from rlvr_debug.replay.segments.whole import STILL
+
+        equal = [
+            each.fix for each in bad if each.name in _EQUAL and "every advantage" in first.note
+        ]
+        return f"{[*(STILL[why] for why in first.note.split('; ') if why in STILL), *equal][-1]}."
     if not first.names or (first.own and first.algorithms):
         from rlvr_debug.replay.segments import SEGMENTS
 

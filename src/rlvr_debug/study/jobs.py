@@ -151,7 +151,8 @@ def _data(folder: Path, name: str) -> list[Path]:
     """Files beside a module, or in a folder of them, that it has the name of; `*` stands for what it fills in."""
     if not re.fullmatch(r"[\w*-]+(\.[\w*-]+)*", name) or not name.strip("*."):
         return []
-    files = [file for entry in folder.glob(name) for file in _files(entry)]
+    found = (entry for entry in folder.glob(name) if entry.name != "__pycache__")
+    files = [file for entry in found for file in _files(entry)]
     return [] if any(file.suffix == ".py" for file in files) else files
 
 

@@ -174,7 +174,8 @@ def _check_removals(base: Raw, over: Raw, above: str, path: Path) -> None:
         full = f"{above}{key}"
         if value is None and key not in base:
             raise InputError(f"{path}: no key '{full}' that could be removed: {hint(key, base)}")
-        if isinstance(value, dict):
+        # an unknown first key is told when all keys are read
+        if isinstance(value, dict) and (above or key in base):
             below = base.get(key)
             _check_removals(below if isinstance(below, dict) else {}, value, f"{full}.", path)
 

@@ -13,14 +13,15 @@ from rlvr_debug.replay.judge import Instance, certain, one_of
 from rlvr_debug.replay.record import Generation, Record
 from rlvr_debug.replay.rollouts import alike_groups
 
-STILL = (
-    "no weight is trainable",
-    "the learning rate is set to 0",
-    "no weight changes in an update",
-    "the loss counts no token",
-    "every advantage is 0",
-    "all rollouts of a group are the same",
-)
+# why nothing is learned, and what to do
+STILL = {
+    "no weight is trainable": "set `requires_grad` of what is to be trained",
+    "the learning rate is set to 0": "set `learning_rate` above 0",
+    "no weight changes in an update": "find what keeps the optimizer from stepping",
+    "the loss counts no token": "print `completion_mask`, and find what sets all of it to 0",
+    "every advantage is 0": "print the rewards of one group, and find why they are equal",
+    "all rollouts of a group are the same": "raise `temperature`, and print the completions of one group",
+}
 
 # --- processes
 

@@ -221,7 +221,10 @@ HOLDS: dict[str, Callable[[Reported], bool]] = {
         without(s) and s.fails("case") and s.fails("control")
     ),
     r"^The case does as well as the healthy control": lambda s: (
-        without(s) and s.as_well and not (s.fails("case") and s.fails("control"))
+        without(s) and s.as_well and not s.fails("case")
+    ),
+    r"^The healthy control does hardly better than the case": lambda s: (
+        without(s) and s.as_well and s.fails("case") and not s.fails("control")
     ),
     r"no single cause is validated\.$": lambda s: (
         without(s)
@@ -258,6 +261,7 @@ STUDIES: dict[str, tuple[dict[str, Ran], tuple[str, ...], str]] = {
     "Random rewards": ({**SOME, "random-reward": LEARNS}, (), "own"),
     "does not learn either": ({"case": FLAT, "control": FLAT}, (), "own"),
     "no failure to explain": ({"case": LEARNS, "control": LEARNS}, (), "own"),
+    "hardly better": ({"case": ran(0.04), "control": ran(0.06, 3, 0.02)}, (), "own"),
     "cause is validated.": (SUNK, (), "own"),
     "look at hidden-context": ({**SOME, "attention-mask": ran(0.05, 2, 0.1)}, (), "own"),
     "not shown to do better": ({"case": FLAT, "control": ran(0.1, 2, 0.1)}, (), "own"),

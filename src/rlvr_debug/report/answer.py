@@ -175,8 +175,11 @@ def _without_cause(
     """What the control says of a study without a cause."""
     minimum = settings["minimum_effect"]
     as_well = unfailing(control, Bar.of(settings["alpha"], minimum))
-    if learns(case, minimum) is False and learns(control, minimum) is False:
+    fails = learns(case, minimum) is False
+    if fails and learns(control, minimum) is False:
         yield "The healthy control does not learn either: the setting itself may allow no learning."
+    elif as_well and fails:
+        yield "The healthy control does hardly better than the case, which does not learn: train longer."
     elif as_well:
         yield "The case does as well as the healthy control, so that there is no failure to explain."
     if control["status"] == "validated":

@@ -313,6 +313,39 @@ def test_what_is_not_there_is_not_said_to_be_there(tmp_path: Path) -> None:
     assert "kl-stays-small: Not tested: KL is 0." in said
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "said"),
+    [
+        (
+            "dead_groups",
+            0.0,
+            "In 0% of the groups all rewards are equal (first rows; last third: 100%).",
+        ),
+        (
+            "truncated",
+            0.1,
+            "The token limit cuts 10% of the replies (first rows; last third: 100%).",
+        ),
+        (
+            "truncated",
+            0.25,
+            "The token limit cuts 25% of the replies (first rows; last third: 100%), at ",
+        ),
+    ],
+)
+def test_a_share_of_the_first_rows_is_said_with_that_of_the_end(
+    name: str, first: float, said: str
+) -> None:
+    """It was said that 0 % of the groups are dead, of a run that ends with none alive."""
+    shares = np.array([first] * 10 + [1.0] * 30)
+    norms = np.array([3.2] * 10 + [0.0] * 30)
+    found = diagnose_log(log_of(rows_of({**flat(0), "grad_norm": norms, name: shares})))
+    assert any(each.shown.sentence.startswith(said) for each in found.findings)
+    text = " ".join(diagnosis_text(found, verbose=True).split())
+    assert ("no more is learned" in text) == (name == "dead_groups")
+    assert "gradient-tiny: The gradient norm, where it is not 0, is 3.2 in the median." in text
+
+
 def test_an_overlay_is_never_written_over_another_file(tmp_path: Path) -> None:
     text = overlay_text(log_of(rows_of(healthy(0))), ["kl-penalty"], "trl")
     path = tmp_path / "mine.yaml"

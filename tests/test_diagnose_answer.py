@@ -19,10 +19,11 @@ from rlvr_debug.diagnosis.advice import to_log
 from rlvr_debug.diagnosis.checks import STANDS_OUT
 from rlvr_debug.diagnosis.compare import compare, comparison_json, comparison_text
 from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log
-from rlvr_debug.diagnosis.report import diagnosis_text, reward_text
+from rlvr_debug.diagnosis.report import diagnosis_text, in_order, reward_text
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import make_log, read_log
 from rlvr_debug.logs.structured import Rows
+from rlvr_debug.report.diagnosis_page import diagnosis_html
 from rlvr_debug.study.diagnosed import overlay_text, write_overlay, write_study
 from rlvr_debug.study.params import load_params
 from tests.in_process import called
@@ -306,11 +307,37 @@ def test_what_is_not_there_is_not_said_to_be_there(tmp_path: Path) -> None:
     """A spike below the bound is no sign that spikes are absent, and where KL is 0 nothing moves away."""
     spiky = {**flat(0), "kl": np.array([0.15] * 39 + [183.0])}
     text = diagnosis_text(diagnose_log(log_of(rows_of(spiky))), verbose=True)
-    assert "kl-spikes: No step has a KL of 300 nats (largest 183)." in text
+    assert "kl-spikes: The largest KL of a step is 183 nats (bound 300)." in text
     still = {**flat(0), "kl": np.zeros(40), "learning_rate": np.zeros(40)}
     said = diagnosis_text(diagnose_log(log_of(rows_of(still))), verbose=True)
     assert "kl-stays-zero: Not tested: the learning rate is 0, and so is the KL." in said
     assert "kl-stays-small: Not tested: KL is 0." in said
+
+
+def test_what_was_found_though_the_reward_rises_is_said() -> None:
+    """It was found, and shown nowhere."""
+    found = diagnose(REAL / "healthy-musique", gpus=0)
+    assert "\nFound, though the reward rises (-v): gradient-spikes.\n" in diagnosis_text(found)
+    said = diagnosis_text(found, verbose=True)
+    assert "\nFound, though the reward rises:\n  gradient-spikes: In " in said
+    assert "Found, though" not in diagnosis_text(diagnose(REAL / "kl-blow-up"), verbose=True)
+    page = diagnosis_html(found)
+    assert page.index("<h2>Found, though the reward rises</h2>") < page.index("2.72e+03")
+
+
+def test_a_check_that_is_fine_clears_no_cause_that_a_log_may_hide() -> None:
+    """Sequence-mismatch was "not there", as no step has a KL of 300 nats."""
+    found = diagnose(REAL / "healthy-musique", gpus=0)
+    text = diagnosis_text(found)
+    assert "Within bounds:\n  The learning rate reaches 0.0004.\n  KL stays at 0.15 nats" in text
+    assert "\nNo log shows a wrong mask or wrong tokens, `rlvr-debug check train.py` does." in text
+    assert "300" not in text
+    page = diagnosis_html(found)
+    for slug in ("sequence-mismatch", "lora-weight-sync", "loss-aggregation", "reward-signal"):
+        assert slug not in text + page
+    gap = {**healthy(0), "sampler_gap": np.full(40, 0.001)}
+    fine = [each.check.slug for each in in_order(diagnose_log(log_of(rows_of(gap))), 99)]
+    assert "sampler-mismatch" in fine, "what is measured itself"
 
 
 @pytest.mark.parametrize(

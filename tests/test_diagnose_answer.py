@@ -314,6 +314,38 @@ def test_what_is_not_there_is_not_said_to_be_there(tmp_path: Path) -> None:
     assert "kl-stays-small: Not tested: KL is 0." in said
 
 
+def test_one_row_is_not_rows() -> None:
+    def said(**planted: Any) -> str:
+        found = diagnose_log(log_of(rows_of({**flat(0), **planted})))
+        return " ".join(diagnosis_text(found, verbose=True).split())
+
+    norms = np.array([0.3] * 39 + [3000.0])
+    spiky = said(grad_norm=norms, kl=norms)
+    assert "In 1 row the gradient norm is far above all others" in spiky
+    assert "In 1 step the KL is far above all others" in spiky
+    assert "NaN or infinity was logged: loss in 1 row" in said(loss=np.append(norms[1:], np.inf))
+
+
+def test_what_could_not_be_checked_is_said_with_the_setting_and_the_reason() -> None:
+    found = diagnose(REAL / "truncation")
+    missing = {each.check.name: each.missing for each in found.findings}
+    assert missing["sampler-gap"] == ("sampling/sampling_logp_difference/mean (use_vllm=True)",)
+    one = "two reward functions or more: this run has one"
+    assert missing["parts-conflict"] == missing["dead-part"] == (one,)
+    # it has rows enough, and a reward that is constant
+    assert missing["scale-uneven"] == ("logged, but in too few rows, or always the same",)
+    assert "completions with their reward (log_completions=True)" in {
+        each for f in diagnose_log(log_of(rows_of(flat(0)))).findings for each in f.missing
+    }
+
+
+def test_a_check_costs_no_less_than_it_takes() -> None:
+    """A run of 0.3 s a step was told that a check takes 1 s."""
+    still = {**flat(0), "grad_norm": np.full(40, 1e-9), "seconds": np.full(40, 0.3)}
+    after = diagnose_log(log_of(rows_of(still))).ranked[0].next
+    assert (after.what, after.cost) == ("rlvr-debug check train.py", "3 steps and about a minute")
+
+
 def test_what_was_found_though_the_reward_rises_is_said() -> None:
     """It was found, and shown nowhere."""
     found = diagnose(REAL / "healthy-musique", gpus=0)

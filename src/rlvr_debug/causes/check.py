@@ -184,10 +184,8 @@ def steps_from_the_start(log: Log, quantity: str) -> tuple[Steps, ...]:
 
 def later(shares: Array) -> str:
     """Return the last third's share in words, where it is far above that of the first rows, else ""."""
-    end = late(shares)
-    is_later = shares.size and shares[: first_rows(shares.size)].mean() <= min(
-        shares.mean(), end - _LATER
-    )
+    end, first = late(shares), shares[: first_rows(shares.size)]
+    is_later = shares.size and first.mean() <= min(shares.mean(), end - _LATER)
     return f" (first rows; last third: {end:.0%})" if is_later else ""
 
 

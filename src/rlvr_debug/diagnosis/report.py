@@ -168,7 +168,10 @@ def _all(found: Diagnosis, limit: int) -> Iterator[str]:
     fine = [f for f in found.findings if f.status == "fine"]
     for title, of in {**not_ranked(found), "Within bounds": fine}.items():
         if of:
-            yield from ("", f"{title}:", *(line for f in of for line in wrapped(_said(f), "  ")))
+            yield from ("", f"{title}:")
+        for f in of:
+            root = f" (from {f.explained_by})" if f.explained_by else ""
+            yield from wrapped(f"{f.check.name}{root}: {f.shown.sentence}", "  ")
     if unchecked := [f for f in found.findings if f.status == "unchecked"]:
         yield from ("", "Could not be checked, and what to log for it:")
         width = max(len(f.check.name) for f in unchecked) + 2
@@ -179,11 +182,6 @@ def _all(found: Diagnosis, limit: int) -> Iterator[str]:
     if clock.hours is not None:
         yield f"One run of this length: {clock.hours:.2g} {clock.unit}, by {clock.source}."
     yield from _asked(found)
-
-
-def _said(f: Finding) -> str:
-    root = f" (from {f.explained_by})" if f.explained_by else ""
-    return f"{f.check.name}{root}: {f.shown.sentence}"
 
 
 def wrapped(text: str, indent: str) -> Iterable[str]:

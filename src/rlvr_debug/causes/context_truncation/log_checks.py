@@ -35,8 +35,7 @@ def truncation(log: Log) -> Reading | None:
     costs = against <= _AGAINST
     if strength and costs:
         strength = max(strength, LARGE)
-    then = later(log.series("truncated"))
-    values = {"share": share, "later": then, "at": at, "against": against}
+    values = {"share": share, "later": later(log.series("truncated")), "at": at, "against": against}
     spoken = () if costs else steps_from_the_start(log, "truncated")
     return Reading(strength, values, max(share, -against), "costs" if costs else "", steps=spoken)
 

@@ -246,6 +246,11 @@ def test_rows_have_the_steps_of_the_progress_bar_before_them(tmp_path: Path) -> 
     for step, row in zip((5, 10, 15), trl([0.1, 0.2, 0.3]), strict=True):
         lines += [f"\r  1%|   | {step}/200 [00:10<00:15,  5.00s/it]", "INFO: served", row]
     assert log_of("\n".join(lines), tmp_path).steps.index.tolist() == [5, 10, 15]
+    # a bar that is drawn after its row: no row is logged before step 1
+    late = [
+        f"\r 0%| | {n}/200 [00:10<00:15,  5.00s/it]\n{row}" for n, row in enumerate(trl([0.1, 0.2]))
+    ]
+    assert log_of("\n".join(late), tmp_path).steps.index.tolist() == [1, 2]
     # of another bar between them nothing is made
     lines.insert(-1, "\rLoading: 100%|####| 2/2 [00:01<00:00, 1.0it/s]")
     assert log_of("\n".join(lines), tmp_path).steps.index.tolist() == [1, 2, 3]

@@ -19,10 +19,11 @@ from rlvr_debug.diagnosis.advice import to_log
 from rlvr_debug.diagnosis.checks import STANDS_OUT
 from rlvr_debug.diagnosis.compare import compare, comparison_json, comparison_text
 from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log
-from rlvr_debug.diagnosis.report import diagnosis_text, reward_text
+from rlvr_debug.diagnosis.report import diagnosis_text, in_order, reward_text
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import make_log, read_log
 from rlvr_debug.logs.structured import Rows
+from rlvr_debug.report.diagnosis_page import diagnosis_html
 from rlvr_debug.study.diagnosed import overlay_text, write_overlay, write_study
 from rlvr_debug.study.params import load_params
 from tests.in_process import called
@@ -306,11 +307,102 @@ def test_what_is_not_there_is_not_said_to_be_there(tmp_path: Path) -> None:
     """A spike below the bound is no sign that spikes are absent, and where KL is 0 nothing moves away."""
     spiky = {**flat(0), "kl": np.array([0.15] * 39 + [183.0])}
     text = diagnosis_text(diagnose_log(log_of(rows_of(spiky))), verbose=True)
-    assert "kl-spikes: No step has a KL of 300 nats (largest 183)." in text
+    assert "kl-spikes: The largest KL of a step is 183 nats (bound 300)." in text
     still = {**flat(0), "kl": np.zeros(40), "learning_rate": np.zeros(40)}
     said = diagnosis_text(diagnose_log(log_of(rows_of(still))), verbose=True)
     assert "kl-stays-zero: Not tested: the learning rate is 0, and so is the KL." in said
     assert "kl-stays-small: Not tested: KL is 0." in said
+
+
+def test_one_row_is_not_rows() -> None:
+    def said(**planted: Any) -> str:
+        found = diagnose_log(log_of(rows_of({**flat(0), **planted})))
+        return " ".join(diagnosis_text(found, verbose=True).split())
+
+    norms = np.array([0.3] * 39 + [3000.0])
+    spiky = said(grad_norm=norms, kl=norms)
+    assert "In 1 row the gradient norm is far above all others" in spiky
+    assert "In 1 step the KL is far above all others" in spiky
+    assert "NaN or infinity was logged: loss in 1 row" in said(loss=np.append(norms[1:], np.inf))
+
+
+def test_what_could_not_be_checked_is_said_with_the_setting_and_the_reason() -> None:
+    found = diagnose(REAL / "truncation")
+    missing = {each.check.name: each.missing for each in found.findings}
+    assert missing["sampler-gap"] == ("sampling/sampling_logp_difference/mean (use_vllm=True)",)
+    one = "two reward functions or more: this run has one"
+    assert missing["parts-conflict"] == missing["dead-part"] == (one,)
+    # it has rows enough, and a reward that is constant
+    assert missing["scale-uneven"] == ("logged, but in too few rows, or always the same",)
+    assert "completions with their reward (log_completions=True)" in {
+        each for f in diagnose_log(log_of(rows_of(flat(0)))).findings for each in f.missing
+    }
+
+
+def test_a_check_costs_no_less_than_it_takes() -> None:
+    """A run of 0.3 s a step was told that a check takes 1 s."""
+    still = {**flat(0), "grad_norm": np.full(40, 1e-9), "seconds": np.full(40, 0.3)}
+    after = diagnose_log(log_of(rows_of(still))).ranked[0].next
+    assert (after.what, after.cost) == ("rlvr-debug check train.py", "3 steps and about a minute")
+
+
+def test_what_was_found_though_the_reward_rises_is_said() -> None:
+    """It was found, and shown nowhere."""
+    found = diagnose(REAL / "healthy-musique", gpus=0)
+    assert "\nFound, though the reward rises (-v): gradient-spikes.\n" in diagnosis_text(found)
+    said = diagnosis_text(found, verbose=True)
+    assert "\nFound, though the reward rises:\n  gradient-spikes: In " in said
+    assert "Found, though" not in diagnosis_text(diagnose(REAL / "kl-blow-up"), verbose=True)
+    page = diagnosis_html(found)
+    assert page.index("<h2>Found, though the reward rises</h2>") < page.index("2.72e+03")
+
+
+def test_a_check_that_is_fine_clears_no_cause_that_a_log_may_hide() -> None:
+    """Sequence-mismatch was "not there", as no step has a KL of 300 nats."""
+    found = diagnose(REAL / "healthy-musique", gpus=0)
+    text = diagnosis_text(found)
+    assert "Within bounds:\n  The learning rate reaches 0.0004.\n  KL stays at 0.15 nats" in text
+    assert "\nNo log shows a wrong mask or wrong tokens, `rlvr-debug check train.py` does." in text
+    assert "300" not in text
+    page = diagnosis_html(found)
+    for slug in ("sequence-mismatch", "lora-weight-sync", "loss-aggregation", "reward-signal"):
+        assert slug not in text + page
+    gap = {**healthy(0), "sampler_gap": np.full(40, 0.001)}
+    fine = [each.check.slug for each in in_order(diagnose_log(log_of(rows_of(gap))), 99)]
+    assert "sampler-mismatch" in fine, "what is measured itself"
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "said"),
+    [
+        (
+            "dead_groups",
+            0.0,
+            "In 0% of the groups all rewards are equal (first rows; last third: 100%).",
+        ),
+        (
+            "truncated",
+            0.1,
+            "The token limit cuts 10% of the replies (first rows; last third: 100%).",
+        ),
+        (
+            "truncated",
+            0.25,
+            "The token limit cuts 25% of the replies (first rows; last third: 100%), at ",
+        ),
+    ],
+)
+def test_a_share_of_the_first_rows_is_said_with_that_of_the_end(
+    name: str, first: float, said: str
+) -> None:
+    """It was said that 0 % of the groups are dead, of a run that ends with none alive."""
+    shares = np.array([first] * 10 + [1.0] * 30)
+    norms = np.array([3.2] * 10 + [0.0] * 30)
+    found = diagnose_log(log_of(rows_of({**flat(0), "grad_norm": norms, name: shares})))
+    assert any(each.shown.sentence.startswith(said) for each in found.findings)
+    text = " ".join(diagnosis_text(found, verbose=True).split())
+    assert ("no more is learned" in text) == (name == "dead_groups")
+    assert "gradient-tiny: The gradient norm, where it is not 0, is 3.2 in the median." in text
 
 
 def test_an_overlay_is_never_written_over_another_file(tmp_path: Path) -> None:

@@ -172,6 +172,13 @@ def test_a_page_is_written_whole_or_its_name_is_refused_before_a_log_is_read(
     tmp_path: Path,
 ) -> None:
     place, file = str(REAL / "duplicates"), tmp_path / "new" / "page.html"
+    for option in ("--html", "--overlay-out"):
+        done = called(main, "rlvr-debug", "diagnose", "no-such-log", option, str(file))
+        assert done.stderr == (
+            f"error: {option}: {file} is in {file.parent}, which does not exist, expected a folder\n"
+        )
+        assert not file.parent.exists()
+    file.parent.mkdir()
     for words in ([place], [place, str(REAL / "healthy-gsm8k")]):
         done = called(main, "rlvr-debug", "diagnose", *words, "--html", str(file))
         assert (done.returncode, done.stderr) == (0, f"{file}: written\n")

@@ -80,8 +80,27 @@ def test_a_column_without_a_name_is_left_out_and_said(
 
 def test_an_export_of_two_runs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "two.csv").write_text("Step,a - reward,b - reward\n1,0.1,0.2\n", encoding="utf-8")
-    with pytest.raises(InputError, match="columns of 2 runs"):
+    with pytest.raises(
+        InputError, match=r"two\.csv:1: found 2 runs \('a', 'b'\), expected one run's"
+    ):
         read_log(tmp_path / "two.csv")
+
+
+@pytest.mark.parametrize("column", ["run", "Run_ID"])
+def test_a_history_with_a_column_of_runs_is_read_for_the_one_that_is_named(
+    column: str, tmp_path: Path
+) -> None:
+    """Rows of the other run were dropped, step by step."""
+    path = tmp_path / "history.csv"
+    rows = [f"{run},{n},{n / top}" for run, top in (("good", 8), ("bad", 80)) for n in range(4)]
+    path.write_text("\n".join([f"{column},_step,reward", *rows, ",9,0.5"]), encoding="utf-8")
+    with pytest.raises(InputError, match=r"found 2 runs \('bad', 'good'\), .*, or --run NAME$"):
+        read_log(path)
+    with pytest.raises(InputError, match="found no run 'goood', did you mean 'good'"):
+        read_log(path, "goood")
+    log = read_log(path, "good")
+    assert log.series("reward").tolist() == [0, 0.125, 0.25, 0.375]
+    assert log.notes == ()
 
 
 @pytest.mark.parametrize("name", ["key", "tag", "metric"])
@@ -94,7 +113,7 @@ def test_a_table_with_a_value_per_row_has_a_row_per_step(name: str, tmp_path: Pa
     assert log.steps.index.tolist() == [0, 1, 2]
     assert log.series("reward").tolist() == log.series("kl").tolist() == [0, 0.125, 0.25]
     path.write_text("\n".join([*lines, "b,reward,0.5,17,0"]), encoding="utf-8")
-    with pytest.raises(InputError, match="values of 2 runs"):
+    with pytest.raises(InputError, match=r"metrics\.csv:1: found 2 runs \('a', 'b'\)"):
         read_log(path)
 
 

@@ -35,13 +35,15 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def writable(path: Path, name: str = "") -> None:
-    """Raise InputError if the path is a folder, or a parent is a file. name: of the option that has it."""
+    """Raise InputError if the path is a folder, or a parent is a file. name: of the option that has it; its folder is not made."""
     said = f"{name}: {path}" if name else f"{path}:"
     if path.is_dir():
         raise InputError(f"{said} is a folder, expected a file")
     above = next((each for each in path.parents if each.exists()), None)
     if above is not None and not above.is_dir():
         raise InputError(f"{said} is in {above}, which is a file, expected a folder")
+    if name and not path.parent.exists():
+        raise InputError(f"{said} is in {path.parent}, which does not exist, expected a folder")
 
 
 @contextmanager

@@ -19,6 +19,7 @@ STOPS = 4  # by itself nothing can be learned
 LARGE = 3  # the mechanism is there, and large
 MILD = 2  # it is there
 
+_LATER = 0.25  # more in the last third than at first, as a share
 _ERRORS = 3.0  # standard errors between thirds that are more than chance
 
 # the first and the last one of some rows
@@ -179,6 +180,13 @@ def steps_from_the_start(log: Log, quantity: str) -> tuple[Steps, ...]:
     count = first_rows(shares.size)
     is_start = shares[:count].mean() < shares.mean() * (1 - 1e-9)
     return spoken_of(log, quantity, slice(count) if is_start else slice(None))
+
+
+def later(shares: Array) -> str:
+    """Return the last third's share in words, where it is far above that of the first rows, else ""."""
+    end, first = late(shares), shares[: first_rows(shares.size)]
+    is_later = shares.size and first.mean() <= min(shares.mean(), end - _LATER)
+    return f" (first rows; last third: {end:.0%})" if is_later else ""
 
 
 def spoken_of(log: Log, quantity: str, *rows: slice) -> tuple[Steps, ...]:

@@ -93,8 +93,9 @@ def diagnose(
         shared.one_of("trainer (the study's, not the log's)", trainer, *trainers_offered())
     if other is not None and overlay_out:
         raise InputError("--overlay-out: found two logs; give only the one that the study is for")
-    if html is not None:
-        writable(html, "--html")
+    for option, file in (("--html", html), ("--overlay-out", overlay_out)):
+        if file is not None:
+            writable(file, option)
     if str(path) == "-" and sys.stdin.isatty():
         print("Paste the log, then press Ctrl-D.", file=sys.stderr)
     first, *_, second = 2 * (run or [""])

@@ -26,7 +26,6 @@ from rlvr_debug.logs.names import (
 _HOUR = 3600.0
 _UNITS = ((_HOUR, "h"), (60.0, "min"), (0.0, "s"))
 _SHORT_RUN = 30  # steps in which a setting that mends a run shows
-_CHECKED = 3
 _ASKED = 3
 _WITH: Mapping[str, str] = known_names()["with"]  # what TRL logs only with a setting
 # what no setting adds to a log of TRL: it is there wherever there is something to log
@@ -139,7 +138,7 @@ def next_of(check: Check, change: str, clock: Timing, log: Log) -> Next:
         short = min(_SHORT_RUN, clock.steps or _SHORT_RUN)
         return Next("the same run with that change", clock.steps_text(short))
     if is_checked(check.slug):
-        return Next("rlvr-debug check train.py", clock.steps_text(_CHECKED))
+        return Next("rlvr-debug check train.py", "3 steps and about a minute")
     return Next(f"rlvr-debug diagnose {log.place} --overlay-out mine.yaml", "writes its study")
 
 

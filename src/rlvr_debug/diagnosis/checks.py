@@ -10,7 +10,7 @@ from typing import Literal
 
 from rlvr_debug.causes.check import LARGE, Check, Reading, log_checks
 from rlvr_debug.logs.log import Log, logged_as
-from rlvr_debug.logs.names import framework_of, names_of, quantities
+from rlvr_debug.logs.names import framework_of, known_names, names_of, quantities
 
 Status = Literal["found", "fine", "unchecked"]
 WEIGHTS = Path(__file__).with_name("weights.json")
@@ -58,17 +58,26 @@ def _causes(strong: Sequence[Check]) -> dict[str, str]:
 
 def _missing(check: Check, log: Log) -> tuple[str, ...]:
     """Return what is to be logged for a check: of the first alternative that the log's framework has names for."""
-    if check.needs == (("parts",),) and log.parts.shape[1] == 1:
+    of_parts = check.needs == (("parts",),) or check.name == "parts-conflict"
+    if of_parts and log.parts.shape[1] == 1:
         return ("two reward functions or more: this run has one",)
     framework = framework_of(log.sources)
 
     named = {name for name in quantities() if framework in names_of(name)}
     wanted = next((names for names in check.needs if named.issuperset(names)), check.needs[0])
-    return tuple(
-        logged_as(name, framework) + " with more decimals" * (name in log.rounded)
+    missing = tuple(
+        logged_as(name, framework)
+        + (" with more decimals" if name in log.rounded else _setting(name, framework))
         for name in wanted
         if not log.has(name)
     )
+    return missing or ("logged, but in too few rows, or always the same",)
+
+
+def _setting(name: str, framework: str) -> str:
+    """Return the setting with which TRL logs a quantity, in brackets, "" where it needs none."""
+    known = known_names()["with"] if framework == "trl" else {}
+    return "".join(known.get(name.partition(".")[0], "").partition(" (")[1:])
 
 
 def _one(check: Check, log: Log) -> Finding:
@@ -76,7 +85,7 @@ def _one(check: Check, log: Log) -> Finding:
         return Finding(check, "unchecked", missing=_missing(check, log))
     shown = check.on(log)
     if shown is None:
-        return Finding(check, "unchecked", missing=("logged, but in too few rows",))
+        return Finding(check, "unchecked", missing=_missing(check, log))
     return Finding(check, "found" if shown.strength else "fine", shown)
 
 

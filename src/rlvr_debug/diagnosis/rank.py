@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from rlvr_debug.causes import hypothesis_names, is_checked, load_hypothesis
-from rlvr_debug.causes.check import LARGE, STOPS, trend
+from rlvr_debug.causes.check import LARGE, STOPS, late, trend
+from rlvr_debug.causes.readings import DEAD
 from rlvr_debug.diagnosis.advice import Next, Timing, change_of, next_of, timing_of, with_names
 from rlvr_debug.diagnosis.checks import (
     STANDS_OUT,
@@ -105,7 +106,7 @@ def diagnose_log(log: Log, gpus: int = 1) -> Diagnosis:
         third,
         _unseen(ranked, findings, log) if learns is False else (),
         clock,
-        tuple(_notes(log, learns)),
+        tuple(_notes(log, learns, findings)),
     )
 
 
@@ -171,8 +172,11 @@ def _at_ceiling(log: Log) -> bool:
     return found is not None and found.first >= _CEILING and log.series("reward").max() <= 1
 
 
-def _notes(log: Log, learns: bool | None) -> list[str]:
+def _notes(log: Log, learns: bool | None, findings: Sequence[Finding]) -> list[str]:
     notes = list(log.notes)
+    fine = {each.check.name for each in findings if each.status == "fine"}
+    if "dead-groups" in fine and late(log.series("dead_groups")) >= DEAD[STOPS]:
+        notes.append("at the end nearly all groups earn equal rewards: no more is learned.")
     losses = log.series("loss")
     if losses.size and abs(float(losses.mean())) < 1e-2:
         notes.append(

@@ -21,6 +21,8 @@ _ALSO = 4
 _FEW = 3  # quantities beside the reward
 _WORDS = {4: "stops learning", 3: "large", 2: "mild"}
 _HIDDEN = "This log cannot show these, `rlvr-debug check train.py` can"
+_NEVER = "No log shows a wrong mask or wrong tokens, `rlvr-debug check train.py` does."
+_THOUGH = "Found, though the reward rises"
 
 
 def diagnosis_text(found: Diagnosis, limit: int = _SHOWN, verbose: bool = False) -> str:
@@ -100,12 +102,14 @@ def _screen(found: Diagnosis) -> Iterator[str]:
     else:
         yield from wrapped(verdict_text(found), "")
         if not ranked and not _too_few(found) and (good := in_order(found)):
-            yield "Looked for and not there:"
-            yield from (_cut(f"  {slug}: {sentence}") for slug, sentence in good)
+            yield "Within bounds:"
+            yield from (_cut(f"  {each.shown.sentence}") for each in good)
     if ranked:
         yield "Also:" if found.stands_out else "Weak signs:"
     for each in ranked[:_ALSO]:
         yield _cut(f"  {each.slug} ({chance(each.probability)}): {each.reason}")
+    if names := [each.check.name for each in not_ranked(found)[_THOUGH]]:
+        yield from wrapped(f"{_THOUGH} (-v): {', '.join(names)}.", "")
     yield from _noted(found)
     yield from _asked(found)
     yield "-v shows which findings follow from others, and what could not be checked."
@@ -119,6 +123,8 @@ def _asked(found: Diagnosis) -> Iterator[str]:
     """Yield what no log shows, and what this one could."""
     if found.unseen:
         yield from wrapped(f"{_HIDDEN}: {', '.join(found.unseen)}.", "")
+    elif found.learns:
+        yield _NEVER
     if found.learns is not True and (names := to_log(found.findings, found.log)):
         yield from wrapped(f"Log next time: {', '.join(names)}.", "")
 
@@ -133,14 +139,23 @@ def _in_full(place: int, each: Ranked) -> Iterator[str]:
     yield from wrapped(f"Next: {each.next.what}{cost}", "   ")
 
 
-def in_order(found: Diagnosis, most: int = 8) -> list[tuple[str, str]]:
-    """Return causes that were looked for and are not there, each with what its first check says."""
-    spoken = {f.check.slug for f in found.findings if f.status == "found"} | {*found.unseen}
-    fine: dict[str, str] = {}
-    for each in found.findings:
-        if each.status == "fine" and each.check.slug not in spoken:
-            fine.setdefault(each.check.slug, each.shown.sentence)
-    return list(fine.items())[:most]
+def in_order(found: Diagnosis, most: int = 8) -> list[Finding]:
+    """Return for each cause the first check that is fine; for none that a log may hide, whatever is fine."""
+    spoken = {f.check.slug for f in found.findings if f.status == "found"}
+    fine: dict[str, Finding] = {}
+    for each in (f for f in found.findings if f.status == "fine"):
+        slug = each.check.slug
+        if slug not in spoken and (each.check.clears or not load_hypothesis(slug).unseen):
+            fine.setdefault(slug, each)
+    return list(fine.values())[:most]
+
+
+def not_ranked(found: Diagnosis) -> dict[str, list[Finding]]:
+    """Return what was found and speaks for no cause, by the reason why."""
+    ranked = {each.slug for each in found.ranked}
+    own = (f for f in found.findings if f.status == "found" and not f.explained_by)
+    follow = [f for f in found.findings if f.explained_by]
+    return {_THOUGH: [f for f in own if f.check.slug not in ranked], "Follows from these": follow}
 
 
 def _all(found: Diagnosis, limit: int) -> Iterator[str]:
@@ -150,12 +165,13 @@ def _all(found: Diagnosis, limit: int) -> Iterator[str]:
         yield from _in_full(place, each)
     if rest := [each.slug for each in found.ranked[limit:] if limit]:
         yield from wrapped(f"And then: {', '.join(rest)}.", "")
-    follow = [f for f in found.findings if f.explained_by]
-    follows = [f"{f.check.name} (from {f.explained_by}): {f.shown.sentence}" for f in follow]
-    fine = [f"{f.check.name}: {f.shown.sentence}" for f in found.findings if f.status == "fine"]
-    for title, said in (("Follows from these:", follows), ("Looked for and not there:", fine)):
-        if said:
-            yield from ("", title, *(line for each in said for line in wrapped(each, "  ")))
+    fine = [f for f in found.findings if f.status == "fine"]
+    for title, of in {**not_ranked(found), "Within bounds": fine}.items():
+        if of:
+            yield from ("", f"{title}:")
+        for f in of:
+            root = f" (from {f.explained_by})" if f.explained_by else ""
+            yield from wrapped(f"{f.check.name}{root}: {f.shown.sentence}", "  ")
     if unchecked := [f for f in found.findings if f.status == "unchecked"]:
         yield from ("", "Could not be checked, and what to log for it:")
         width = max(len(f.check.name) for f in unchecked) + 2

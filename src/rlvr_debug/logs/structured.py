@@ -37,7 +37,8 @@ _EXTREMES = re.compile(r"__(MIN|MAX)$")
 _NUMBER = re.compile(rf"\s*{NUMBER}\s*")
 _RUN_COLUMN = re.compile(r"(?P<run>.+?) - (?P<name>[^ ].*)")
 # a row per value, as MLflow and TensorBoard's data frames have it: columns of its name and of the run; a chart of TensorBoard
-_BESIDE = {"name": ("key", "tag", "metric"), "run": ("run", "run_id", "run_uuid")}
+_NAMED = ("key", "tag", "metric")
+_RUN = ("run", "run_id", "run_uuid")
 _TAG = re.compile(r".*-tag-(.+)\.csv")
 _SHOWN = re.compile(r"-?[\d.]+(?:,\d+)*(?:\.\d+)?(?:[eE][-+]?\d+)?%?|nan|NaN")
 
@@ -187,7 +188,9 @@ def _csv(path: Path, text: str, run: str) -> Rows:
     if not lines:
         raise InputError(f"{path}: found no header, {EXPECTED}")
     [(_, header), *body] = lines
-    names, notes = _header(path, [name.strip() for name in header], run)
+    own = next((n for n, name in enumerate(header) if name.strip().lower() in _RUN), len(header))
+    runs = {values[own] for _, values in body if len(values) > own} - {""}
+    names, notes = _header(path, [name.strip() for name in header], run, runs)
     rows: list[dict[str, Any]] = []
     for number, values in body:
         if len(values) != len(header):
@@ -197,6 +200,8 @@ def _csv(path: Path, text: str, run: str) -> Rows:
             raise InputError(
                 f"{path}:{number}: found {len(values)} values, expected {len(header)} as in the header"
             )
+        if run and runs and values[own] != run:
+            continue
         rows.append({n: value for n, value in zip(names, values, strict=True) if n is not None})
     if len(rows) > _MOST_ROWS:
         raise InputError(f"{path}: expected at most {_MOST_ROWS} rows, found more")
@@ -208,15 +213,13 @@ def _csv(path: Path, text: str, run: str) -> Rows:
 def _by_value(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row per step, of a table with a row per value: its name stands beside it or, of TensorBoard's, in the file's."""
     columns = {name.lower(): name for name in rows[0]}
-    named, own = (next((columns[n] for n in _BESIDE[of] if n in columns), "") for of in _BESIDE)
+    named = next((columns[n] for n in _NAMED if n in columns), "")
     tag = _TAG.fullmatch(path.name)
     if not {"step", "value"} <= columns.keys() or not (named or tag):
         return rows
     # in a file's name, `_` stands for `/`
     tags = [tag[1].replace("_", "/", count) for count in range(9)] if tag else [""]
     one = next((each for each in tags if is_known(each)), tags[0])
-    if (runs := len({row.get(own) for row in rows})) > 1:
-        raise InputError(f"{path}: found values of {runs} runs, expected those of one")
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         step, name = row[columns["step"]], row.get(named, one)
@@ -237,16 +240,18 @@ def _as_numbers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _header(path: Path, names: Sequence[str], run: str) -> tuple[list[str | None], list[str]]:
-    """Names of columns; None for one that is left out: the bands of a chart of Weights & Biases, and its other runs."""
+def _header(
+    path: Path, names: Sequence[str], run: str, runs: set[str]
+) -> tuple[list[str | None], list[str]]:
+    """Names of columns; None for one that is left out: the bands of a chart of Weights & Biases, and its other runs. runs: of rows."""
     kept: list[str | None] = [None if _EXTREMES.search(name) else name for name in names]
-    runs = {m["run"] for name in kept if name and (m := _RUN_COLUMN.fullmatch(name))}
+    runs = runs | {m["run"] for name in kept if name and (m := _RUN_COLUMN.fullmatch(name))}
     if run and run not in runs:
         raise InputError(f"{path}:1: found no run '{run}', {hint(run, sorted(runs))}")
     if len(runs) > 1 and not run:
         listed = ", ".join(short(run) for run in sorted(runs)[:3])
         raise InputError(
-            f"{path}:1: found columns of {len(runs)} runs ({listed}), expected one run's export, or --run NAME"
+            f"{path}:1: found {len(runs)} runs ({listed}), expected one run's export, or --run NAME"
         )
     for place, name in enumerate(kept):
         if match := name and _RUN_COLUMN.fullmatch(name):

@@ -18,7 +18,14 @@ from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.diagnosis.compare import Comparison, Parting
 from rlvr_debug.diagnosis.evidence import Curve, Mark, Said, curve, evidence
 from rlvr_debug.diagnosis.rank import Diagnosis
-from rlvr_debug.diagnosis.report import chance, in_order, log_text, reward_text, verdict_text
+from rlvr_debug.diagnosis.report import (
+    chance,
+    in_order,
+    log_text,
+    not_ranked,
+    reward_text,
+    verdict_text,
+)
 from rlvr_debug.logs.log import Array, Log
 from rlvr_debug.report.offline import policy, source, templates
 
@@ -50,7 +57,7 @@ def diagnosis_html(found: Diagnosis) -> str:
         ],
         unseen=[(s, why.why) for s in found.unseen if (why := load_hypothesis(s).unseen)],
         to_log=to_log(found.findings, found.log),
-        symptoms=[_shown(each, found.log) for each in found.findings if each.explained_by],
+        others=[(t, [_shown(f, found.log) for f in of]) for t, of in not_ranked(found).items()],
         fine=in_order(found, len(found.findings)),
         unchecked=[each for each in found.findings if each.status == "unchecked"],
     )

@@ -11,6 +11,7 @@ from rlvr_debug.causes.check import (
     correlation,
     from_the_start,
     graded,
+    later,
     steps_from_the_start,
 )
 from rlvr_debug.causes.readings import ends_in_call, prompt_is_cut
@@ -34,7 +35,7 @@ def truncation(log: Log) -> Reading | None:
     costs = against <= _AGAINST
     if strength and costs:
         strength = max(strength, LARGE)
-    values = {"share": share, "at": at, "against": against}
+    values = {"share": share, "later": later(log.series("truncated")), "at": at, "against": against}
     spoken = () if costs else steps_from_the_start(log, "truncated")
     return Reading(strength, values, max(share, -against), "costs" if costs else "", steps=spoken)
 

@@ -23,7 +23,7 @@ def not_finite(log: Log) -> Reading | None:
     bad = {name: float(count) for name, count in counts.items() if count}
     if not bad:
         return Reading(0, {"none": 0.0})
-    what = ", ".join(f"{name} in {count:.0f} rows" for name, count in bad.items())
+    what = ", ".join(f"{name} in {count:.0f} row{'s'[: count != 1]}" for name, count in bad.items())
     return Reading(STOPS, {"rows": bad, "what": what}, 1.0)
 
 
@@ -94,7 +94,7 @@ def gradient_spikes(log: Log) -> Reading | None:
         "median": median,
         "largest": largest,
         "step": step,
-        "count": spikes,
+        "rows": f"{spikes} row{'s'[: spikes != 1]}",
         "bound": bound,
         "kl": _kl_at(log, step),
     }

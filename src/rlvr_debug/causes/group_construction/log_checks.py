@@ -10,6 +10,7 @@ from rlvr_debug.causes.check import (
     from_the_start,
     graded,
     late,
+    later,
     steps_from_the_start,
     trend,
 )
@@ -35,7 +36,8 @@ def dead_groups(log: Log) -> Reading | None:
         return None
     shown = () if groups is None or alike is None else group_where(groups, alike[alike])
     spoken = steps_from_the_start(log, "dead_groups") if shares.size else ()
-    return Reading(graded(share, DEAD), {"share": share}, share, rollouts=shown, steps=spoken)
+    values = {"share": share, "later": later(shares)}
+    return Reading(graded(share, DEAD), values, share, rollouts=shown, steps=spoken)
 
 
 def duplicates(log: Log) -> Reading | None:

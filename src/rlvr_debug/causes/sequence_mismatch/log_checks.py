@@ -28,6 +28,7 @@ def kl_spikes(log: Log) -> Reading | None:
     largest, median = float(kl.max()), float(np.median(kl))
     bound = max(_SPIKE, _OVER * abs(median))
     spikes = kl >= bound
+    count = int(spikes.sum())
     step = log.largest_at("kl")
     norms = log.series("grad_norm")
     norm = f" and a gradient norm of {norms.max():.3g}" if norms.size else ""
@@ -35,12 +36,12 @@ def kl_spikes(log: Log) -> Reading | None:
         "largest": largest,
         "median": median,
         "step": step,
-        "count": int(spikes.sum()),
+        "steps": f"{count} step{'s'[: count != 1]}",
         "bound": bound,
         "norm": norm,
     }
-    strength = MILD if spikes.any() else 0
-    if spikes.sum() > 1 and median < _BACK and _with_gradients(log, spikes):
+    strength = MILD if count else 0
+    if count > 1 and median < _BACK and _with_gradients(log, spikes):
         strength = LARGE
     return Reading(strength, values, min(1.0, np.log10(1 + largest) / 6))
 

@@ -17,6 +17,7 @@ class Console(Dictionaries):
     name = "dictionaries of TRL and transformers' Trainer"
     marks = (b"loss", b"reward", b"_runtime")
     shared = True
+    by_bar = False
 
     def found(self, before: str, values: Values, line: Line) -> None:
         if "train_runtime" in values:
@@ -32,6 +33,7 @@ class Console(Dictionaries):
 
     def _row(self, before: str, values: Values, line: Line) -> None:
         if bars := _BAR.findall(line.before + before.encode()):
+            self.by_bar |= _OF not in values
             values.setdefault(_OF, bars[-1].decode())
         if (step := _STEP.search(before)) and "step" not in values:
             values["step"] = float(step[1])
@@ -43,5 +45,7 @@ class Console(Dictionaries):
         bars = [str(row.pop(_OF, "/")).split("/") for row in rows]
         steps = [float(step or 0) for step, _ in bars]
         if len({length for _, length in bars} - {""}) == 1 and steps == sorted({*steps}):
+            # nothing is logged before step 1: such a bar is drawn after its row
+            late = float(self.by_bar and steps[0] == 0)
             for row, step in zip(rows, steps, strict=True):
-                row.setdefault("step", step)
+                row.setdefault("step", step + late)

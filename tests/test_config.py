@@ -394,6 +394,8 @@ def test_null_in_an_overlay_removes_the_key(study: Study) -> None:
 def test_null_for_a_misspelt_key_is_not_ignored(study: Study) -> None:
     said = study.error(PARAMS, {"study": "other", "hypotheses": {"kl-penlty": None}})
     assert said == "no key 'hypotheses.kl-penlty' that could be removed: did you mean 'kl-penalty'?"
+    said = study.error(PARAMS, {"study": "other", "hypothesis": {"kl-penalty": None}})
+    assert said == "unknown key 'hypothesis': did you mean 'hypotheses'?"
 
 
 # --- arms and runs

@@ -288,7 +288,8 @@ def _names(loc: Iterable[Any], value: Any) -> Iterator[str]:
 def _explain(error: Any, value: Any) -> str:
     names = [*_names(error["loc"], value)]
     kind, context = error["type"], error.get("ctx", {})
-    match = _PATTERNS.get(context.get("pattern", ""), "")
+    pattern = context.get("pattern", "")
+    match = _PATTERNS.get(pattern, f"a match of {pattern}")
     if kind in ("unknown_key", "missing_key"):
         full = ".".join([*names, context["key"]])
         if kind == "missing_key":

@@ -140,7 +140,7 @@ def _in_full(place: int, each: Ranked) -> Iterator[str]:
 
 
 def in_order(found: Diagnosis, most: int = 8) -> list[Finding]:
-    """Return for each cause the first check that is fine; for none that a log may hide, whatever is fine."""
+    """Return the first check that passed of each cause, but for causes that a log may hide all the same."""
     spoken = {f.check.slug for f in found.findings if f.status == "found"}
     fine: dict[str, Finding] = {}
     for each in (f for f in found.findings if f.status == "fine"):

@@ -187,8 +187,11 @@ class _Known:
         wanted = f"a multiple of settings.group_size, {settings.group_size}"
         whole = not (count or 0) % settings.group_size
         _need(whole, place, f"of {count} rollouts", wanted)
+        functions = len(settings.reward_weights)
+        if (changed := generation.changed.reward_weights) is not None:
+            key = f"{place}.changed.reward_weights"
+            _check_count(key, len(changed), functions, "one for each reward function")
         if generation.rewards is not None:
-            functions = len(settings.reward_weights)
             _check_real(f"{place}.rewards", generation.rewards, (count, functions))
         if generation.batch is not None:
             self._check_batch(f"{place}.batch", generation.batch, count, count)

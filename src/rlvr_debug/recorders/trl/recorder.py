@@ -33,6 +33,7 @@ from rlvr_debug.recorders.ranks import part_of
 from rlvr_debug.recorders.trl import objects, sampler_calls, settings
 from rlvr_debug.recorders.trl.launched import Ranks, beats
 from rlvr_debug.recorders.trl.reward_calls import REWARDED, RewardWatch, calls_functions
+from rlvr_debug.recorders.trl.saved import saved_weights
 from rlvr_debug.recorders.trl.seams import Hook, Seams, Watching, leave_out
 from rlvr_debug.recorders.trl.steps import StepWatch
 from rlvr_debug.replay.declared import Own, declared
@@ -265,7 +266,7 @@ class Recorder(StepWatch):
 
     def take_saved(self) -> None:
         given = (self._trainer, self.record, self.cut)
-        self.record.saved = self._seams.safely("saved weights", objects.saved_weights, *given)
+        self.record.saved = self._seams.safely("saved weights", saved_weights, *given)
         leave_out(self.record, self._seams.failed)
 
     def _generation(self, inputs: Any, *_: Any) -> Watching:

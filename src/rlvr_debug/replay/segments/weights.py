@@ -188,7 +188,7 @@ class _Step:
     def scheduled(self) -> bool:
         rate = self.rate or 0.0
         off = (abs(group.learning_rate - rate) for group in self.update.groups)
-        return all(each <= 1e-3 * max(abs(rate), 1e-12) for each in off)
+        return self.multiples or all(each <= 1e-3 * max(abs(rate), 1e-12) for each in off)
 
     @property
     def multiples(self) -> bool:
@@ -204,7 +204,9 @@ class _Step:
         steady = all(
             len(each) == len(found[0]) and all(map(_close, each, found[0])) for each in found
         )
-        return bool(found) and steady and any(_close(each, 1.0) for each in found[0])
+        return (
+            bool(found) and steady and min(found[0]) > 0 and any(_close(r, 1.0) for r in found[0])
+        )
 
     def applies(self, knobs: Mapping[str, Any]) -> bool:
         return not (
@@ -213,7 +215,7 @@ class _Step:
             or (knobs.get("coupled") and self.asked != "AdamW")
             or (not knobs.get("corrected", True) and self.asked not in ("Adam", "AdamW"))
             or (knobs.get("held_only") and self.held.issuperset(self.trained))
-            or (knobs.get("own_rate") and (self.scheduled or self.multiples))
+            or (knobs.get("own_rate") and self.scheduled)
         )
 
     def expected(self, knobs: Mapping[str, Any], *, exact: bool = True) -> dict[str, Tensor]:
@@ -277,7 +279,7 @@ class _Step:
         still = [name for name, tensor in moved.items() if not tensor.any()]
         if still and any(norm({name: wanted[name]}) for name in still):
             said.append(f"{_some(still)} not moved")
-        if self.rate is not None and not (self.scheduled or self.multiples):
+        if self.rate is not None and not self.scheduled:
             rate = max(group.learning_rate for group in update.groups)
             said.append(f"learning rate {rate:.3g}, expected {self.rate:.3g}")
         return "; ".join(said)

@@ -99,10 +99,11 @@ $(VENV)/bin/python:
 
 # a stamp is written last, so that an interrupted installation is taken up again
 $(RUN_ENV): envs/train.txt pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q -r envs/train.txt
+	$(BIN)/python -m pip install -q "$$(grep '^uv==' envs/test.txt)" || echo "uv cannot be installed: pip takes its place"
+	PYTHONPATH=src $(BIN)/python scripts/install.py train
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	@rm -f $(VENV)/.train-*; touch $@
 
 $(TEST_ENV): envs/test.txt $(RUN_ENV)
-	$(BIN)/python -m pip install -q -r envs/test.txt
+	PYTHONPATH=src $(BIN)/python scripts/install.py test
 	@rm -f $(VENV)/.test-*; touch $@

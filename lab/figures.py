@@ -351,7 +351,7 @@ def example_text() -> str:
     return (
         f"The control gains {control['gain']:.4f} over {control['seeds']} seeds; without the generation prompt it gains "
         f"{alone['gain']:.4f} over {alone['seeds']}. The effect is d = {alone['effect']:.4f} [{alone['ci_low']:.3f}, {alone['ci_high']:.3f}], "
-        f"p = {alone['p']:.7f}. The [look](#looks) at {alone['seeds']} seeds has 2/{2 * spent:.0f} of alpha, and this p is the smallest of "
+        f"p = {alone['p']:.7f}. The [look](looks.md) at {alone['seeds']} seeds has 2/{2 * spent:.0f} of alpha, and this p is the smallest of "
         f"five arms: p' = 5 x {spent:.0f} x {alone['p']:.7f} = {alone['p_holm']:.4f}. Under greedy decoding d is "
         f"{alone['effect_greedy']:.3f}. The case fails: it gains {_interval(control, _EFFECT, '.3f')} less than the control. The check "
         f"finds the mechanism, so `sequence-mismatch` is validated."

@@ -65,6 +65,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., st
         path.write_text(text)
     monkeypatch.setattr(jobs, "_SOURCE", tmp_path / "src")
     monkeypatch.setattr(jobs, "_ROOT", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def digest(*plug_ins: str) -> str:
         forget()
@@ -75,13 +76,35 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., st
 
 
 def forget() -> None:
-    for cached in (jobs._read, jobs._modules, jobs._data, code_digest):
+    for cached in (jobs._read, jobs._known, jobs._modules, jobs._data, code_digest):
         cached.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def forgotten() -> None:
     forget()
+
+
+def test_what_was_parsed_is_not_parsed_again_by_another_process(
+    made_up: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = made_up("plug_in")
+    with monkeypatch.context() as patched:
+        patched.setattr(jobs, "_parse", None)
+        assert made_up("plug_in") == before
+
+
+@pytest.mark.parametrize("kept", ["", "[]", '{"a": 1}', '{"a": ["b"]}', "no folder"])
+def test_digests_need_no_cache(
+    made_up: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    before = made_up()
+    if kept == "no folder":
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    else:
+        jobs._cache().write_text(kept)
+    assert made_up() == before
 
 
 @pytest.mark.parametrize("plug_ins", [(), ("plug_in",)], ids=["alone", "with a plug-in"])

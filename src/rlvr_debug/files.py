@@ -46,6 +46,11 @@ def writable(path: Path, name: str = "") -> None:
         raise InputError(f"{said} is in {path.parent}, which does not exist, expected a folder")
 
 
+def user_cache() -> Path:
+    """Return the folder in which all checkouts of this user share what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "rlvr-debug")
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Let one process in at a time, of those that name this file; it stays there, empty."""

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import locked, write_text
+from rlvr_debug.files import locked, user_cache, write_text
 from rlvr_debug.processes import variables_apart
 
 _MAIN = ("train", "test")  # these are the main environment's
@@ -100,8 +100,7 @@ def _built(
 
 def _place() -> Path:
     """Where all checkouts of this user find them; it can be removed at any time."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("RLVR_DEBUG_ENVS") or Path(cache, "rlvr-debug", "envs")).absolute()
+    return Path(os.environ.get("RLVR_DEBUG_ENVS") or user_cache() / "envs").absolute()
 
 
 def _link(link: Path, place: Path) -> None:
@@ -116,12 +115,17 @@ def _link(link: Path, place: Path) -> None:
 
 
 def _install(name: str, place: Path, asked: Sequence[str]) -> None:
-    """Make the environment and install what is asked: by uv where there is one, or else, or where that fails, by pip."""
+    """Make the environment and install what is asked."""
     _run(name, (sys.executable, "-m", "venv", "--without-pip", str(place)))
-    python = str(place / "bin" / "python")
+    install(name, str(place / "bin" / "python"), asked)
+
+
+def install(name: str, python: str, asked: Sequence[str], compiled: bool = False) -> None:
+    """Install what is asked for an interpreter: by uv where there is one, or else, or where that fails, by pip."""
     if uv := shutil.which("uv", path=f"{_BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"):
+        how = ("-q", "--python", python, *(("--compile-bytecode",) if compiled else ()))
         try:
-            _run(name, (uv, "pip", "install", "-q", "--python", python, *asked), settings_of_pip())
+            _run(name, (uv, "pip", "install", *how, *asked), settings_of_pip())
             return
         except InputError as error:
             print(f"{error}; using pip instead of uv", file=sys.stderr)

@@ -7,15 +7,19 @@ import atexit
 import functools
 import gc
 import hashlib
+import json
 import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import resolve_name
 from pathlib import Path
+from typing import NamedTuple
 
-from rlvr_debug.files import digest_of
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import digest_of, user_cache, write_text
 from rlvr_debug.processes import PARENT
 
 _SOURCE = Path(__file__).resolve().parents[2]
@@ -55,7 +59,8 @@ def code_digest(*entries: Path) -> str:
     """Return 12 digits of the code and data that a job reads which begins with these files; comments and docstrings count in these alone."""
     given = {file for entry in entries for file in _files(entry.resolve())}
     digests = {file: _read(file).digest for file in code_of(*entries)}
-    digests |= {file: _sha(_tree(file)) for file in given if file.suffix == ".py"}
+    digests |= {file: _parsed(file).whole for file in given if file.suffix == ".py"}
+    _save_parsed()
     parts = (f"{os.path.relpath(file, _ROOT)} {digests[file]}" for file in sorted(digests))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
@@ -91,29 +96,90 @@ class _Source:
 def _read(file: Path) -> _Source:
     if file.suffix != ".py":
         return _Source((), digest_of([file]))
-    tree = _tree(file)
     inside = file.is_relative_to(_SOURCE)
     module = file.relative_to(_SOURCE).with_suffix("").parts if inside else ()
     places = (_SOURCE,) if inside else (file.parent, _SOURCE, _ROOT)
-    names, texts = {".".join(module[:-1])}, set[str]()
+    package = ".".join(module[:-1])
+    parsed = _parsed(file)
+    names = {package, *(resolve_name(name, package) for name in parsed.imports)}
+    needed = [path for name in sorted(names) for path in _modules(name, places)]
+    needed += [path for text in parsed.texts for path in _data(file.parent, text) if inside]
+    return _Source(tuple(needed), parsed.running)
+
+
+# --- what a Python source says, by its bytes
+
+
+class _Parsed(NamedTuple):
+    """imports: names, relative ones with their dots; texts: those that may name a file; digests of all but comments, and of what runs."""
+
+    imports: list[str]
+    texts: list[str]
+    whole: str
+    running: str
+
+
+def _parsed(file: Path) -> _Parsed:
+    """Parse a source, or take what was found in the same bytes before: to parse all takes half of a plan's time."""
+    source = file.read_bytes()
+    key = hashlib.sha256(source).hexdigest()
+    known = _known()
+    if key not in known:
+        known[key] = _parse(source)
+        _unsaved.add(key)
+    return known[key]
+
+
+def _parse(source: bytes) -> _Parsed:
+    tree = ast.parse(source)
+    whole = _sha(tree)
+    imports, texts = set[str](), set[str]()
     for node in _running(tree):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            imports |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            start = resolve_name("." * node.level + (node.module or ""), ".".join(module[:-1]))
-            names |= {start, *(f"{start}.{alias.name}" for alias in node.names)}
+            start = "." * node.level + (node.module or "")
+            dot = "." if node.module else ""
+            imports |= {start, *(f"{start}{dot}{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             texts.add(node.value)
         elif isinstance(node, ast.JoinedStr):
             parts = (part.value if isinstance(part, ast.Constant) else "*" for part in node.values)
             texts.add("".join(map(str, parts)))
-    needed = [path for name in sorted(names) for path in _modules(name, places)]
-    needed += [path for text in sorted(texts) for path in _data(file.parent, text) if inside]
-    return _Source(tuple(needed), _sha(tree))
+    return _Parsed(sorted(imports), sorted(filter(_may_name_a_file, texts)), whole, _sha(tree))
 
 
-def _tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_bytes())
+def _may_name_a_file(text: str) -> bool:
+    return bool(re.fullmatch(r"[\w*-]+(\.[\w*-]+)*", text) and text.strip("*."))
+
+
+_unsaved: set[str] = set()
+_MOST = 5_000  # sources; a checkout has some 300
+
+
+@functools.cache
+def _known() -> dict[str, _Parsed]:
+    """What was found by this code, by the digest of a source."""
+    try:
+        kept = json.loads(_cache().read_bytes())
+        return {key: _Parsed(*parsed) for key, parsed in kept.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _save_parsed() -> None:
+    """Keep what was parsed for other processes; where nothing can be written, they parse it again."""
+    if _unsaved:
+        known = _known()
+        kept = known if len(known) < _MOST else {key: known[key] for key in _unsaved}
+        with suppress(OSError, InputError):
+            write_text(_cache(), json.dumps(kept))
+        _unsaved.clear()
+
+
+def _cache() -> Path:
+    by = hashlib.sha256(Path(__file__).read_bytes() + sys.version.encode()).hexdigest()[:12]
+    return user_cache() / "sources" / f"{by}.json"
 
 
 def _sha(tree: ast.Module) -> str:
@@ -137,6 +203,9 @@ def _is_text(line: ast.AST) -> bool:
     return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
 
 
+# --- which files it names
+
+
 @functools.cache
 def _modules(name: str, places: tuple[Path, ...]) -> list[Path]:
     """The file of a module, and those of the packages on its way; none for other libraries'."""
@@ -149,8 +218,6 @@ def _modules(name: str, places: tuple[Path, ...]) -> list[Path]:
 @functools.cache
 def _data(folder: Path, name: str) -> list[Path]:
     """Files beside a module, or in a folder of them, that it has the name of; `*` stands for what it fills in."""
-    if not re.fullmatch(r"[\w*-]+(\.[\w*-]+)*", name) or not name.strip("*."):
-        return []
     found = (entry for entry in folder.glob(name) if entry.name != "__pycache__")
     files = [file for entry in found for file in _files(entry)]
     return [] if any(file.suffix == ".py" for file in files) else files

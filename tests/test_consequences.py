@@ -288,6 +288,8 @@ def test_rewards_without_contrast_are_out_of_bound_and_a_chance_draw_is_not() ->
     assert not dead.passed
     assert dead.measured["share_of_dead_groups"] == 1
     assert "in 4 of 4 groups not at all" in dead.said
+    assert dead.said.endswith("; the reward function 1 gives each completion 0.3")
+    assert "gives each" not in found(record([[0.3] * 4, [0.2] * 4]), "contrast").said
     # one group of four has all the contrast: below 0.1 on average, and by chance
     lucky = found(record([[0.0, 0.0, 0.0, 0.6], *[[0.3] * 4] * 3]), "contrast")
     assert lucky.measured["std_within_groups"] < 0.1

@@ -285,7 +285,17 @@ def contrast(record: Record) -> Consequence | None:
     )
     if alike >= _SHARE * count:
         said += f"; in {alike} groups all rollouts are the same, token by token"
+    said += "".join(f"; {name} gives each completion {value:g}" for name, value in _constant(record))
     return Consequence("contrast", measured, within + _ERRORS * error >= _STD * scale > 0, said)
+
+
+def _constant(record: Record) -> Iterator[tuple[str, float]]:
+    """Yield name and value of each reward function that gives all completions the same reward."""
+    rewards = torch.cat([seen(generation.rewards) for generation, _ in _grouped(record)])
+    names = _function_names(record)
+    for number, values in enumerate(rewards.T):
+        if len(values) > 1 and bool((values == values[0]).all()):
+            yield f"the reward function {names.get(number, str(number + 1))}", float(values[0])
 
 
 def of_prompts(record: Record) -> Consequence | None:
@@ -302,7 +312,7 @@ def of_prompts(record: Record) -> Consequence | None:
         return None
     within = (rewards == rewards[:, :1]).all(1).all(0)  # [K]
     between = (rewards[:, 0] != rewards[:1, 0]).any(0)
-    names = {c.index: c.name for g in record.generations for c in g.reward_calls}
+    names = _function_names(record)
     wrong = [names.get(n, str(n + 1)) for n in (within & between).nonzero()[:, 0].tolist()]
     measured = {"groups": len(rewards), "functions": rewards.shape[2], "of_prompts": len(wrong)}
     said = (
@@ -368,6 +378,11 @@ def noise(record: Record) -> Consequence | None:
     )
     measured = {"noise": one, "std_within_groups": within}
     return Consequence("noise of rewards", measured, 2 * one**2 <= within**2, said)
+
+
+def _function_names(record: Record) -> dict[int, str]:
+    """Return the reward functions' names by their places."""
+    return {call.index: call.name for each in record.generations for call in each.reward_calls}
 
 
 def _grouped(record: Record) -> Iterator[tuple[Generation, Tensor]]:

@@ -25,7 +25,7 @@ from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.segments.prompts import rendered
-from rlvr_debug.replay.variants import variants_of
+from rlvr_debug.replay.variants import next_for, variants_of
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.trainers.own.recorder import record_training
 from tests.small import ROWS, SETTINGS, small_environment
@@ -132,6 +132,16 @@ def test_a_fault_is_found_where_it_is(recorded: Recorded, fault: str) -> None:
     if fault in LATER:
         segment, status = LATER[fault]
         assert found(checked)[segment] == status
+
+
+def test_what_to_do_next_is_about_the_segment_that_deviates_or_the_variant_itself() -> None:
+    """It was the cause's: raise the learning rate, of a gradient that is scaled down too far."""
+    advice = {each.name: next_for(each.name) for each in SEGMENTS if each.name != "effect"}
+    assert len(set(advice.values())) == len(SEGMENTS) - 1
+    own = {v.name for name in advice for v in variants_of(name) if v.next}
+    assert own == {"weights are kept in bfloat16", "another learning rate than the schedule's"}
+    assert next_for("clip", "scaled down further than the limit asks") == advice["clip"]
+    assert "float32" in next_for("optimizer step", "weights are kept in bfloat16")
 
 
 def test_a_prompt_of_plain_text_is_read_without_a_template(healthy: Record) -> None:

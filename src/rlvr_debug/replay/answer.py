@@ -156,16 +156,16 @@ def _next(checked: Checked, plain: Sequence[Consequence], bad: Sequence[Conseque
             each.fix for each in bad if each.name in _EQUAL and "every advantage" in first.note
         ]
         return f"{[*(STILL[why] for why in first.note.split('; ') if why in STILL), *equal][-1]}."
-    if not first.names or (first.own and first.algorithms):
-        from rlvr_debug.replay.segments import SEGMENTS
-
-        which = f" Related hypotheses: {', '.join(first.causes)}." if first.causes else ""
-        segment = next(each for each in SEGMENTS if each.name == first.segment)
-        file = f"{segment.instances.__module__.replace('.', '/')}.py"
-        return f"compare what the trainer does there with the reference, {file}.{which}"
     from rlvr_debug.replay.variants import next_for
 
-    return f"{first.causes[0]}: {next_for(first.causes[0])}"
+    if first.names and not (first.own and first.algorithms):
+        return f"{first.causes[0]}: {next_for(first.segment, first.names[0].name)}"
+    from rlvr_debug.replay.segments import SEGMENTS
+
+    which = f" Related hypotheses: {', '.join(first.causes)}." if first.causes else ""
+    segment = next(each for each in SEGMENTS if each.name == first.segment)
+    file = f"{segment.instances.__module__.replace('.', '/')}.py"
+    return f"{next_for(first.segment)} The reference: {file}.{which}"
 
 
 def _tokens(record: Record, first: Finding | None) -> list[dict[str, Any]]:

@@ -4,10 +4,11 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 from rlvr_debug.blocks import Entry, Keyed, checked
-from rlvr_debug.causes import REPLAY, file_of, hypothesis_names, load_hypothesis
+from rlvr_debug.causes import REPLAY, file_of, hypothesis_names
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_yaml
 
@@ -16,7 +17,8 @@ from rlvr_debug.files import read_yaml
 class Variant(Entry):
     """What another implementation of the segment does.
 
-    near: it is nearest to this cause, and not what the cause claims. cause, number: whose file lists it, and where.
+    near: it is nearest to this cause, and not what the cause claims. next: what to do about it, where the segment's own
+    advice (next.yaml) does not fit. cause, number: whose file lists it, and where.
     """
 
     elsewhere: ClassVar = ("cause", "number")
@@ -25,6 +27,7 @@ class Variant(Entry):
     name: str
     knobs: Mapping[str, Any]
     near: bool = False
+    next: str = ""
     cause: str = ""
     number: int = 0
 
@@ -39,14 +42,12 @@ class _Replay(Entry):
     """A replay.yaml: where the check of a trainer shows a cause, and what names it (docs/extend.md).
 
     segments: any deviation of these is what the cause claims. near: one that nothing known gives is only nearest to it.
-    next: what to do about a deviation, where the cause's next_steps are about another run.
     """
 
     segments: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
     consequences: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
-    next: str = ""
 
 
 @cache
@@ -93,8 +94,16 @@ def is_near(segment: str, name: str, slug: str) -> bool:
     return any(name == each or name.startswith(f"{each} and ") for each in near)
 
 
-def next_for(slug: str) -> str:
-    return _replays().get(slug, _Replay()).next or load_hypothesis(slug).next_steps
+@cache
+def _advice() -> Mapping[str, str]:
+    found: Mapping[str, str] = read_yaml(Path(__file__).with_name("next.yaml"))
+    return found
+
+
+def next_for(segment: str, name: str = "") -> str:
+    """Return what to do about a deviation of the segment that the variant of this name gives, or that none gives."""
+    own = (variant.next for variant in variants_of(segment) if name and variant.name == name)
+    return next(filter(None, own), _advice()[segment])
 
 
 def consequences_for(slug: str) -> tuple[str, ...]:

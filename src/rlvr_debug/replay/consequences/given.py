@@ -285,7 +285,9 @@ def contrast(record: Record) -> Consequence | None:
     )
     if alike >= _SHARE * count:
         said += f"; in {alike} groups all rollouts are the same, token by token"
-    said += "".join(f"; {name} gives each completion {value:g}" for name, value in _constant(record))
+    said += "".join(
+        f"; {name} gives each completion {value:g}" for name, value in _constant(record)
+    )
     return Consequence("contrast", measured, within + _ERRORS * error >= _STD * scale > 0, said)
 
 

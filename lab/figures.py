@@ -124,8 +124,8 @@ def _studied() -> list[list[str]]:
     placed, named = failing["place_right"].sum(), known["cause_right"].sum()
     wrong = (unknown["validated"] != "").sum()
     right = (
-        f"the place of {placed} of {len(failing)} mistakes; the cause of {named} of the {len(known)} that a hypothesis is about, "
-        f"a wrong cause for {wrong} of the other {len(unknown)}"
+        f"the place of {placed} of {len(failing)} mistakes; the cause of {named} of {len(known)} that a hypothesis covers, "
+        f"a wrong cause for {wrong} of {len(unknown)} that none covers"
     )
     return [
         [

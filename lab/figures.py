@@ -354,7 +354,7 @@ def example_text() -> str:
     )
     bar = looked(Bar.of(0.05, 0.1))
     arms = arm_table(runs, "musique", bar).set_index("arm")
-    name = arms.loc[[*_ALONE], "p"].idxmin()
+    name = min(_ALONE, key=dict(zip(arms.index, arms["p"], strict=True)).__getitem__)
     alone, control = arms.loc[name], arms.loc["control"]
     spent = 1 / bar.share(alone["seeds"])
     return (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import torch
-from annotated_types import Len, MinLen
+from annotated_types import Gt, Len, MinLen
 from pydantic import AfterValidator, AllowInfNan, BeforeValidator, Field, ValidationInfo
 from pydantic_core import PydanticCustomError, core_schema
 from torch import Tensor
@@ -172,12 +172,16 @@ class Forward(Rows):
 
 @dataclass(frozen=True)
 class Changed(Part):
-    """Settings that a callback changed while the run trained, such as by an adaptive KL; None: those of the record."""
+    """Settings that a callback changed while the run trained, such as by an adaptive KL; None: those of the record.
+
+    temperature: what log-probabilities are divided by, and the sampler is asked for.
+    """
 
     reward_weights: tuple[Number, ...] | None = None
     kl_beta: Number | None = None
     clip: Number | None = None
     epsilon_high: Number | None = None
+    temperature: Annotated[float, Gt(0)] | None = None
 
     def values(self) -> dict[str, Any]:
         found = ((each.name, getattr(self, each.name)) for each in fields(self))
@@ -315,7 +319,15 @@ class Record(Part):
 
     def settings_of(self, part: Generation | Update) -> Settings:
         """Return the settings in effect then."""
-        return replace(self.settings, **part.changed.values())
+        changed = part.changed.values()
+        if heat := changed.pop("temperature", None):
+            changed["sampling"] = replace(self.settings.sampling, temperature=heat)
+        return replace(self.settings, **changed)
+
+    def temperature_at(self, micro: MicroBatch) -> float:
+        """Return what the policy's log-probabilities are to be divided by in this micro-batch."""
+        own = (u for u in self.updates if any(each is micro for each in u.micro_batches))
+        return self.settings_of(next(own, self.generations[micro.generation])).sampling.temperature
 
     @classmethod
     def required(cls, given: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from rlvr_debug.replay.finding import NotSeen, need, seen
-from rlvr_debug.replay.record import Batch, Call, Generation, Record
+from rlvr_debug.replay.record import Batch, Call, Forward, Generation, MicroBatch, Record
 from rlvr_debug.replay.settings import Settings
 
 
@@ -132,6 +132,14 @@ def trained_ids(batch: Batch, sampled: Sequence[Rollout], pad: int) -> list[list
                 break
         found.append(prompt + completion[:end])
     return found
+
+
+def what_is_read(micro: MicroBatch) -> Forward:
+    """Return what the policy read. Raise NotSeen where that is not a row for each of the micro-batch's."""
+    forward = seen(micro.forward)
+    count, own = len(forward.input_ids), len(micro.given.completion_ids)
+    need(count == own, f"the policy read {count} rows, of {own} that are trained on")
+    return forward
 
 
 def batch_of(generation: Generation) -> Batch:

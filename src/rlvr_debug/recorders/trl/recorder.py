@@ -31,12 +31,14 @@ from rlvr_debug.recorders.keeping import (
 )
 from rlvr_debug.recorders.ranks import part_of
 from rlvr_debug.recorders.trl import objects, sampler_calls, settings
+from rlvr_debug.recorders.trl.draws import Draw, trained_places
 from rlvr_debug.recorders.trl.launched import Ranks, beats
 from rlvr_debug.recorders.trl.reward_calls import REWARDED, RewardWatch, calls_functions
 from rlvr_debug.recorders.trl.saved import saved_weights
 from rlvr_debug.recorders.trl.seams import Hook, Seams, Watching, leave_out
 from rlvr_debug.recorders.trl.steps import StepWatch
 from rlvr_debug.replay.declared import Own, declared
+from rlvr_debug.replay.finding import seen
 from rlvr_debug.replay.network import plain_weights
 from rlvr_debug.replay.record import Batch, Call, Changed, Generation, MicroBatch, Record
 from rlvr_debug.replay.settings import Settings
@@ -84,6 +86,7 @@ class Recorder(StepWatch):
         self._own = trainer.optimizer is not None if own is None else own
         self._rewards = RewardWatch(self._seams, again=rewards, ranks=ranks)
         self._resets: list[objects.Reset] = []  # of a generation's environments
+        self._draws: list[Draw] = []  # of a generation
         place_pieces(trainer.model)
         self.record = self._begun()
         self._weights = Snapshots(self._model, self.record)
@@ -277,12 +280,14 @@ class Recorder(StepWatch):
         self.record.generations.append(generation)
         self.random.append(digest(torch.get_rng_state()))
         self._rewards.begin()
+        self._draws.clear()
         self._resets.clear()
         with self._in("generation"):
             out = yield
         generation.rows = objects.opened(self._trainer, generation.rows, self._resets)
         made = out if isinstance(out, list) else [out]
         generation.batch = objects.kept_batch(objects.numbered(made))
+        self._choose(generation)
         generation.calls, unused, rows = sampler_calls.trained_calls(
             generation.calls, generation.batch
         )
@@ -291,6 +296,18 @@ class Recorder(StepWatch):
         generation.reward_calls = self._rewards.calls
         if unused:
             self.record.notes.append(f"{unused} rollouts were sampled and not trained on")
+
+    def _choose(self, generation: Generation) -> None:
+        """Where rollouts were drawn and scored several times, keep the rows and rewards of those that are trained on."""
+        draws, pad = self._draws, self.record.settings.pad_id
+        places = trained_places(draws, seen(generation.batch), pad) if len(draws) > 1 else None
+        if places is None:
+            return
+        self._rewards.drawn([draw.calls for draw in draws], places)
+        generation.rows = [draws[number].rows[row] for number, row in places]
+        generation.rewards = torch.stack([draws[number].rewards[row] for number, row in places])
+        if all(draw.messages is not None for draw in draws):
+            generation.messages = [seen(draws[number].messages)[row] for number, row in places]
 
     def _keep(self, generation: Generation, rows: list[int]) -> None:
         """Leave out rows that a trainer samples and scores, and filters out before it compares those of a group."""
@@ -379,6 +396,19 @@ class Recorder(StepWatch):
             generation.messages = copy.deepcopy(list(completions))
         rewards = yield
         generation.rewards = kept(rewards)
+        ids = named.get("completion_ids_list", given[3] if len(given) > 3 else None)
+        if ids and len(ids) == len(rewards):
+            rows = named.get("inputs", given[0] if given else ())
+            before = sum(len(draw.calls) for draw in self._draws)
+            self._draws.append(
+                Draw(
+                    [objects.kept_row(row) for row in rows],
+                    [[*map(int, row)] for row in ids],
+                    generation.messages,
+                    generation.rewards,
+                    self._rewards.calls[before:],
+                )
+            )
 
     def _loss(self, _: Any, inputs: Any, *__: Any, **___: Any) -> Watching:
         if not torch.is_grad_enabled():

@@ -108,6 +108,43 @@ class RewardWatch:
             given = {name: kept(values) for name, values in given.items()}
             self._how[id(self.calls[number])] = (function, given, *others)
 
+    def drawn(
+        self, draws: Sequence[Sequence[RewardCall]], places: Sequence[tuple[int, int]]
+    ) -> None:
+        """Of rows that were drawn and scored several times, keep what was said of those that are trained on.
+
+        draws: the calls of each; places: of each row, the draw and its row there.
+        """
+        used = [*dict.fromkeys(number for number, _ in places)]
+        # as it was called: what a function makes of the others of its batch stays so
+        if places == [(used[0], row) for row in range(len(places))]:
+            self.calls = [*draws[used[0]]]
+            return
+        self.calls = []
+        for same in zip(*(draws[number] for number in used), strict=True):
+            by_draw = dict(zip(used, same, strict=True))
+            own = {number: len(call.returned) for number, call in by_draw.items()}
+
+            def chosen(
+                parts: Mapping[int, Sequence[Any]], own: Mapping[int, int] = own
+            ) -> list[Any]:
+                if any(len(values) != own[number] for number, values in parts.items()):
+                    return [*next(iter(parts.values()))]
+                return [parts[number][row] for number, row in places]
+
+            columns, given = (
+                {name: chosen({n: each[name] for n, each in held.items()}) for name in names}
+                for held in (
+                    {n: call.columns for n, call in by_draw.items()},
+                    {n: self._how[id(call)][1] for n, call in by_draw.items()},
+                )
+                for names in [next(iter(held.values()))]
+            )
+            returned = chosen({n: call.returned for n, call in by_draw.items()})
+            self.calls.append(replace(same[0], columns=columns, returned=returned))
+            function, _, *others = self._how[id(same[0])]
+            self._how[id(self.calls[-1])] = (function, given, *others)
+
     def finish(self, record: Record) -> None:
         """Call the functions of the first generations again, and put what they say into the record."""
         if not self._again:

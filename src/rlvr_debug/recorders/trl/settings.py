@@ -24,12 +24,13 @@ from rlvr_debug.replay.settings import Sampling, Settings
 # of those that the check was tried with: envs/*.txt
 NEWEST = {"trl": "1.16.0", "verifiers": "0.1.6.post0"}
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-# what callbacks change while a run trains: an adaptive KL, a curriculum of rewards
+# what callbacks change while a run trains: an adaptive KL, a curriculum of rewards, annealing
 _CHANGED = {
     "reward_weights": "reward_weights",
     "kl_beta": "beta",
     "clip": "epsilon_low",
     "epsilon_high": "epsilon_high",
+    "temperature": "temperature",
 }
 # of options of an optimizer, the arguments
 _ARGUMENTS = {"betas": ("adam_beta1", "adam_beta2"), "eps": ("adam_epsilon",)}
@@ -157,11 +158,11 @@ def asked_optimizer(trainer: Any) -> tuple[str, dict[str, Any]]:
 def asked_options(trainer: Any, optimizer: Any) -> dict[str, Any]:
     """Return the options of the optimizer's groups that are asked for: by arguments, else as it was made.
 
-    Where a method of the user's makes it, only arguments that were chosen ask for something.
+    Where a method of the user's makes it and its groups, only arguments that were chosen ask for something.
     """
     options, chosen = asked_optimizer(trainer)[1], {*chosen_arguments(trainer.args)}
     if _makes_optimizer(trainer):
-        options = {n: v for n, v in options.items() if chosen & {*_ARGUMENTS.get(n, ())}}
+        return {n: v for n, v in options.items() if chosen & {*_ARGUMENTS.get(n, ())}}
     return {**optimizer.defaults, **options}
 
 
@@ -173,8 +174,9 @@ def optimizer_settings(trainer: Any, *, own: bool) -> dict[str, Any]:
     """Return what is asked of the optimizer. own: by the optimizer that the user made, not by the arguments."""
     args = trainer.args
     if not own:
+        made = _makes_optimizer(trainer) and "optim" not in chosen_arguments(args)
         return {
-            "optimizer": asked_optimizer(trainer)[0],
+            "optimizer": "" if made else asked_optimizer(trainer)[0],
             "learning_rate": args.learning_rate,
             "schedule": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
             "weight_decay": args.weight_decay,

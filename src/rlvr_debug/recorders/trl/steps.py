@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from rlvr_debug.recorders import keeping
 from rlvr_debug.recorders.trl.objects import placed
 from rlvr_debug.recorders.trl.seams import Seams, Watching
 from rlvr_debug.recorders.trl.settings import asked_options
-from rlvr_debug.replay.record import Forward, MicroBatch, Record, Update
+from rlvr_debug.replay.record import Batch, Forward, MicroBatch, Record, Update
 from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
 
 _ASKING = "log-probabilities"
@@ -139,6 +140,7 @@ class StepWatch:
         ids = named.get("input_ids", given[0] if given else None)
         tensors = (ids, named.get("attention_mask"), named.get("position_ids"))
         forward = Forward(*(None if t is None else keeping.kept(t) for t in tensors))  # type: ignore[arg-type]
+        forward = _unpacked(forward, micro.given) or forward
         whole = _joined(micro.forward, forward, len(micro.given.prompt_ids))
         micro.forward = whole if self._partial and whole else forward
         self._partial = _ASKING in self._phase
@@ -248,6 +250,36 @@ def _joined(one: Forward | None, other: Forward, most: int) -> Forward | None:
     if any(a != b for a, b in shapes):
         return None
     return Forward(*(None if a is None else torch.cat([a, b]) for a, b in pairs))  # type: ignore[arg-type]
+
+
+def _unpacked(packed: Forward, batch: Batch) -> Forward | None:
+    """Return a pass over rows that stand in one sequence, [1, T], as one over these rows, padded as the batch is, [b, P + C].
+
+    Positions that begin again set them apart where no attention mask is given. None where it is not such a pass, or a
+    part of it is no row of the batch.
+    """
+    ids, positions = packed.input_ids, packed.position_ids
+    if ids.shape[0] != 1 or positions is None or packed.attention_mask is not None:
+        return None
+    if positions.shape != ids.shape or len(batch.prompt_ids) < 2:
+        return None
+    begins = (positions[0] == 0).nonzero()[:, 0].tolist()
+    lengths = [end - begin for begin, end in pairwise([*begins, ids.shape[1]])]
+    counted = torch.cat([torch.arange(length) for length in lengths]) if begins else positions
+    if not begins or begins[0] or not torch.equal(positions[0], counted):
+        return None
+    whole = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
+    read = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
+    left = {row: whole[row][read[row].bool()].tolist() for row in range(len(whole))}
+    found = []
+    for part in torch.split(ids[0], lengths):
+        row = next((row for row, own in left.items() if own == part.tolist()), None)
+        if row is None:
+            return None
+        del left[row]
+        found.append(row)
+    rows = torch.tensor(sorted(found))
+    return Forward(whole[rows], read[rows])
 
 
 def _padded(part: Forward, count: int) -> Forward:

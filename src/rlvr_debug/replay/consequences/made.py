@@ -156,11 +156,12 @@ def unread(record: Record) -> Consequence | None:
 
 def changed(record: Record) -> Consequence | None:
     """Measure which settings were changed while the run trained; None where none was."""
+    begun = {**vars(record.settings), "temperature": record.settings.sampling.temperature}
     last: dict[str, Any] = {}
     for one in [each.changed for each in record.generations] + [u.changed for u in record.updates]:
         last |= one.values()
     said = [
-        f"`{_CALLED.get(name, name)}` went from {_short(getattr(record.settings, name))} to {_short(value)}"
+        f"`{_CALLED.get(name, name)}` went from {_short(begun[name])} to {_short(value)}"
         for name, value in last.items()
     ]
     measured = {"changed": len(said)}

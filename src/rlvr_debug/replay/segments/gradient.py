@@ -13,6 +13,7 @@ from rlvr_debug.replay import judge
 from rlvr_debug.replay.finding import need, seen
 from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import MicroBatch, Record, Update
+from rlvr_debug.replay.rollouts import what_is_read
 
 Gradient = Mapping[str, Tensor]
 _Pair = tuple[dict[str, Tensor], dict[str, Tensor]]
@@ -180,9 +181,9 @@ def backward(
         weights = held(micro.weights)
         chosen, drawn = network.chosen(
             network.plain(weights),
-            seen(micro.forward).of_rows(rows),
+            what_is_read(micro).of_rows(rows),
             by_logprob.shape[1],
-            record.settings.sampling.temperature,
+            record.temperature_at(micro),
             precision,
         )
         scalar = (chosen * by_logprob[rows].to(chosen.dtype)).sum()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from rlvr_debug.replay import judge
 from rlvr_debug.replay.finding import NotSeen, Place, need, seen
 from rlvr_debug.replay.network import EXACT, Network
 from rlvr_debug.replay.record import Batch, Call, Forward, Generation, MicroBatch, Record, Weights
-from rlvr_debug.replay.rollouts import batch_of
+from rlvr_debug.replay.rollouts import batch_of, what_is_read
 from rlvr_debug.replay.segments.weights import weights_gap
 
 Attention = Literal["", "loss mask", "prompt hidden", "tools hidden", "all"]
@@ -55,19 +55,20 @@ def _weights_before(network: Network, number: int | None, updates_ago: int) -> W
 def sampler(record: Record, network: Network) -> Iterator[judge.Instance]:
     """sampler: its log-probabilities are those of the policy's weights of that time, in the distribution asked for."""
     for number, generation in enumerate(record.generations):
-        where = f"generation {number + 1}"
-        for call in generation.calls:
+        where, asked = f"generation {number + 1}", record.settings_of(generation).sampling
+        calls = [replace(call, used=call.used or asked) for call in generation.calls]
+        for call in calls:
             if not any(call.outputs):
                 continue  # for rows that nothing was sampled for
             need(any(call.logprobs), "the sampler's log-probabilities were not recorded")
-            used = call.used or record.settings.sampling
+            used = seen(call.used)
             need(not used.others, f"the sampler's {', '.join(used.others)} cannot be recomputed")
             if call.weights is not None:
                 yield judge.Instance(where, partial(compare_sampler, network, call))
         batch = generation.batch
-        if len(generation.calls) == 1 and batch is not None and batch.sampler is not None:
+        if len(calls) == 1 and batch is not None and batch.sampler is not None:
             # what the trainer was told of them, beside those that the sampler had
-            [call] = generation.calls
+            [call] = calls
             if len(batch.sampler) == len(call.logprobs):
                 compare = partial(_compare_told, network, call, batch)
                 said = "the trainer was told others than the sampler had"
@@ -105,7 +106,7 @@ def compare_sampler(
     """begun: in the names of those weights that are of the beginning."""
     record = network.record
     weights = record.reference if reference else _weights_before(network, call.weights, updates_ago)
-    asked = call.used or record.settings.sampling
+    asked = seen(call.used)
     sampling = replace(asked, **cuts)
     if weights is None or (cuts and sampling == asked):
         return None
@@ -133,7 +134,8 @@ def compare_sampler(
 class _Held:
     """Log-probabilities that are kept: `which` of the batch's.
 
-    weights, read: numbers of the policy's when they were computed, and when a micro-batch reads them, where known.
+    weights, read: numbers of the policy's when they were computed, and when a micro-batch reads them, where known. heat:
+    the temperature of the generation.
     """
 
     network: Network
@@ -141,7 +143,21 @@ class _Held:
     which: str
     weights: int | None
     reference: Weights | None
+    heat: float
     read: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        network: Network,
+        batch: Batch,
+        which: str,
+        generation: Generation,
+        reference: Weights | None,
+        read: int | None = None,
+    ) -> Self:
+        heat = network.record.settings_of(generation).sampling.temperature
+        return cls(network, batch, which, generation.weights, reference, heat, read)
 
 
 def old(record: Record, network: Network) -> Iterator[judge.Instance]:
@@ -157,7 +173,7 @@ def old(record: Record, network: Network) -> Iterator[judge.Instance]:
         own += [(m.given, m.weights) for m in micros if not own or _other_old(whole, m.given)]
         kept = [(batch, read) for batch, read in own if batch.old is not None]
         for batch, read in kept if generation.weights is not None else ():
-            held = _Held(network, batch, "old", generation.weights, record.reference, read)
+            held = _Held.of(network, batch, "old", generation, record.reference, read)
             yield judge.Instance(where, partial(compare_held, held))
         serves = sum(bool(each) for each in served)
         if not kept and serves > 1:
@@ -182,7 +198,7 @@ def computed_again(network: Network, generation: Generation, given: Batch) -> bo
     if generation.weights is None or not _other_old(batch_of(generation), given):
         return False
     try:
-        compare_held(_Held(network, given, "old", generation.weights, None))
+        compare_held(_Held.of(network, given, "old", generation, None))
     except NotSeen:
         return False
     return True
@@ -201,7 +217,7 @@ def reference(record: Record, network: Network) -> Iterator[judge.Instance]:
         for batch in batches:
             seen(record.reference, "the reference model's weights were not recorded")
             weights = _followed(network, number)
-            held = _Held(network, batch, "reference", generation.weights, weights)
+            held = _Held.of(network, batch, "reference", generation, weights)
             yield judge.Instance(f"generation {number + 1}", partial(compare_held, held))
 
 
@@ -261,6 +277,7 @@ def compare_held(
         return None
     if not counted.any():
         return judge.Gap(0.0)
+    forward = {"temperature": held.heat, **forward}
     exact, rounded = (
         batch_logprobs(network, batch, weights, precision, **forward).double()
         for precision in (EXACT, settings.precision)
@@ -297,14 +314,15 @@ def batch_logprobs(
     weights: Weights,
     precision: str,
     *,
-    temperature: float | None = None,
+    temperature: float,
     attention: Attention = "",
 ) -> Tensor:
     """Return log-probabilities of a batch's completions, [B, C]. attention: another mask than the padding's."""
     ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
     forward = Forward(ids, masked(batch, attention))
-    heat = network.record.settings.sampling.temperature if temperature is None else temperature
-    return network.chosen(weights, forward, batch.completion_ids.shape[1], heat, precision)[0]
+    return network.chosen(weights, forward, batch.completion_ids.shape[1], temperature, precision)[
+        0
+    ]
 
 
 def masked(batch: Batch, attention: Attention = "") -> Tensor:
@@ -350,11 +368,11 @@ def compare_policy(
     """rows: of the micro-batch, that are looked at. power: of the temperature that logits are divided by. then: what is done to the log-probabilities."""
     settings, given = network.record.settings, micro.given
     weights = _weights_before(network, micro.weights, updates_ago)
-    heat = settings.sampling.temperature
+    heat = network.record.temperature_at(micro)
     counted = given.loss_mask[rows].bool()
     if weights is None or (power != 1 and heat == 1):
         return None
-    got, forward = seen(micro.logprobs)[rows], seen(micro.forward).of_rows(rows)
+    got, forward = seen(micro.logprobs)[rows], what_is_read(micro).of_rows(rows)
     if attention == "all":
         forward = replace(forward, attention_mask=None)
     with torch.no_grad():

@@ -155,8 +155,8 @@ def compare_prompt(
 
 def sampling_settings(record: Record, _: object) -> Iterator[Instance]:
     """sampling settings: the sampler works with what it was asked for."""
-    asked = record.settings.sampling
     for number, generation in enumerate(record.generations):
+        asked = record.settings_of(generation).sampling
         for call in generation.calls:
             used, off = seen(call.used, "the sampler's settings were not recorded"), {}
             for name in _FIELDS:

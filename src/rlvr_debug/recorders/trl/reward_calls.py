@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -115,34 +116,21 @@ class RewardWatch:
 
         draws: the calls of each; places: of each row, the draw and its row there.
         """
-        used = [*dict.fromkeys(number for number, _ in places)]
+        first = places[0][0]
         # as it was called: what a function makes of the others of its batch stays so
-        if places == [(used[0], row) for row in range(len(places))]:
-            self.calls = [*draws[used[0]]]
+        count = len(draws[first][0].returned) if draws[first] else 0
+        if places == [(first, row) for row in range(count)]:
+            self.calls = [*draws[first]]
             return
         self.calls = []
-        for same in zip(*(draws[number] for number in used), strict=True):
-            by_draw = dict(zip(used, same, strict=True))
-            own = {number: len(call.returned) for number, call in by_draw.items()}
-
-            def chosen(
-                parts: Mapping[int, Sequence[Any]], own: Mapping[int, int] = own
-            ) -> list[Any]:
-                if any(len(values) != own[number] for number, values in parts.items()):
-                    return [*next(iter(parts.values()))]
-                return [parts[number][row] for number, row in places]
-
-            columns, given = (
-                {name: chosen({n: each[name] for n, each in held.items()}) for name in names}
-                for held in (
-                    {n: call.columns for n, call in by_draw.items()},
-                    {n: self._how[id(call)][1] for n, call in by_draw.items()},
-                )
-                for names in [next(iter(held.values()))]
-            )
-            returned = chosen({n: call.returned for n, call in by_draw.items()})
+        for same in zip(*draws, strict=True):
+            chosen = partial(_chosen, places, [len(call.returned) for call in same])
+            hows = [self._how[id(call)] for call in same]
+            function, given, *others = hows[0]
+            columns = {n: chosen([call.columns[n] for call in same]) for n in same[0].columns}
+            returned = chosen([call.returned for call in same])
             self.calls.append(replace(same[0], columns=columns, returned=returned))
-            function, _, *others = self._how[id(same[0])]
+            given = {name: chosen([how[1][name] for how in hows]) for name in given}
             self._how[id(self.calls[-1])] = (function, given, *others)
 
     def finish(self, record: Record) -> None:
@@ -205,6 +193,15 @@ class RewardWatch:
             why = f"{type(error).__name__}: {error}"
             record.notes.append(f"{call.name} could not be called again: {why}")
             return call
+
+
+def _chosen(
+    places: Sequence[tuple[int, int]], counts: Sequence[int], parts: Sequence[Sequence[Any]]
+) -> list[Any]:
+    """Return of each row what its draw has; what is not by row is the first draw's. counts: of the draws' rows."""
+    if any(len(values) != count for values, count in zip(parts, counts, strict=True)):
+        return [*parts[0]]
+    return [parts[number][row] for number, row in places]
 
 
 def _plain(given: Mapping[str, Any]) -> Mapping[str, Any] | None:

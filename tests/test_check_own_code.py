@@ -100,6 +100,146 @@ def test_parts_of_a_batch_that_were_cut_to_their_longest_rows_are_one_pass(
     assert "not seen" not in statuses(answer).values()
 
 
+class Windows(trl.GRPOTrainer):  # type: ignore[misc]
+    """Computes log-probabilities of two rows at a time, the longest first, each pair cut on both sides."""
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, ids: Any, mask: Any, keep: int, *_: Any, **__: Any
+    ) -> Any:
+        found, order, width = [], mask.sum(1).argsort(descending=True), mask.shape[1]
+        for rows in order.split(2):
+            used = mask[rows].any(0).nonzero()[:, 0]
+            first, end = int(used[0]), int(used[-1]) + 1
+            window = {"input_ids": ids[rows, first:end], "attention_mask": mask[rows, first:end]}
+            logits = model(**window).logits[:, width - keep - 1 - first : -1]
+            chosen = logits.log_softmax(-1).gather(2, ids[rows, width - keep : end, None])[..., 0]
+            found.append(torch.nn.functional.pad(chosen, (0, width - end)))
+        return torch.cat(found)[order.argsort()], torch.zeros(len(ids), keep), None
+
+
+class Trims(trl.GRPOTrainer):  # type: ignore[misc]
+    """Leaves columns that are padding in all rows out before it computes the loss."""
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        left, right = (int(inputs[f"{n}_mask"].sum(1).max()) for n in ("prompt", "completion"))
+        parts = {n: inputs[n][:, -left:] for n in ("prompt_ids", "prompt_mask")}
+        names = ("completion_ids", "completion_mask", "ref_per_token_logps")
+        parts |= {n: inputs[n][:, :right] for n in names if inputs.get(n) is not None}
+        return super()._compute_loss(model, {**inputs, **parts})
+
+
+class Offloads(trl.GRPOTrainer):  # type: ignore[misc]
+    """Takes gradients away as they are made, and puts them back for the clip."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.held: dict[Any, Any] = {}
+        for parameter in self.model.parameters():
+            parameter.register_post_accumulate_grad_hook(self.take)
+
+    def take(self, parameter: Any) -> None:
+        self.held[parameter] = self.held.get(parameter, 0) + parameter.grad
+        parameter.grad = None
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        for parameter, gradient in self.held.items():
+            parameter.grad = gradient
+        self.held = {}
+        return super()._clip_grad_norm(model)
+
+
+class Scales(trl.GRPOTrainer):  # type: ignore[misc]
+    """Multiplies the loss for the backward pass, and divides gradients by it before the clip, after it, or never."""
+
+    when = "before"
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        backward = self.accelerator.backward
+        self.accelerator.backward = lambda loss, **more: backward(loss * 64, **more)
+
+    def divide(self) -> None:
+        for parameter in self.model.parameters():
+            parameter.grad /= 64
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        if self.when == "before":
+            self.divide()
+        found = super()._clip_grad_norm(model)
+        if self.when == "after":
+            self.divide()
+        return found
+
+
+@pytest.mark.parametrize("kind", [Windows, Trims, Offloads])
+def test_what_saves_memory_and_computes_the_same_agrees(
+    built: Callable[..., Any], kind: Any
+) -> None:
+    """They were called faults of the model's inputs and of the gradient, or four segments were not seen."""
+    trainer = built(kind, gradient_accumulation_steps=2, max_completion_length=16)
+    long = [
+        {**row, "prompt": [{"role": "user", "content": "And " * n}]} for n, row in enumerate(ROWS)
+    ]
+    trainer.train_dataset = datasets.Dataset.from_list(long)
+    answer = checked(trainer)
+    assert answer["first"] is None, answer["answer"]
+    assert "not seen" not in statuses(answer).values()
+
+
+@pytest.mark.parametrize("limit", [0.1, 1e3], ids=["clipped", "not clipped"])
+@pytest.mark.parametrize(("when", "first"), [("before", None), ("after", "clip"), ("", "loss")])
+def test_a_loss_scale_is_no_fault_where_it_is_taken_out_before_the_clip(
+    built: Callable[..., Any], when: str, first: str | None, limit: float
+) -> None:
+    trainer = built(Scales, max_grad_norm=limit)
+    trainer.when = when
+    answer = checked(trainer)
+    # a gradient that is not clipped is the same whenever it is divided
+    expected = None if (when, limit) == ("after", 1e3) else first
+    assert answer["first"] == expected, answer["answer"]
+
+
+@pytest.mark.parametrize(("count", "first"), [(1, None), (0, "optimizer step")])
+def test_a_state_that_comes_back_from_elsewhere_counts_its_steps_on(
+    built: Callable[..., Any], count: int, first: str | None
+) -> None:
+    """Offloaded moments that were put back with step 0 agreed: nothing of the last step's state was there to compare."""
+
+    class Offload(TrainerCallback):  # type: ignore[misc]
+        def on_optimizer_step(self, *_: Any, optimizer: Any, **__: Any) -> None:
+            self.held = {p: dict(held) for p, held in optimizer.optimizer.state.items()}
+            optimizer.optimizer.state.clear()
+
+        def on_pre_optimizer_step(self, *_: Any, optimizer: Any, **__: Any) -> None:
+            for parameter, held in getattr(self, "held", {}).items():
+                step = held["step"] if count else torch.zeros(())
+                optimizer.optimizer.state[parameter] = {**held, "step": step}
+
+    answer = checked(built(options={"callbacks": [Offload()]}))
+    assert answer["first"] == first, answer["answer"]
+
+
+def test_a_pass_that_reads_on_from_a_cache_is_not_seen(built: Callable[..., Any]) -> None:
+    class Cached(trl.GRPOTrainer):  # type: ignore[misc]
+        def _get_per_token_logps_and_entropies(
+            self, model: Any, ids: Any, mask: Any, keep: int, *_: Any, **__: Any
+        ) -> Any:
+            before = model(input_ids=ids[:, :-keep], attention_mask=mask[:, :-keep], use_cache=True)
+            after = model(
+                input_ids=ids[:, -keep:],
+                attention_mask=mask,
+                past_key_values=before.past_key_values,
+                use_cache=True,
+            )
+            logits = torch.cat([before.logits[:, -1:], after.logits[:, :-1]], 1)
+            chosen = logits.log_softmax(-1).gather(2, ids[:, -keep:, None])[..., 0]
+            return chosen, torch.zeros_like(chosen), None
+
+    answer = checked(built(Cached, beta=0.0, gradient_checkpointing=False))
+    assert answer["first"] is None, answer["answer"]
+    assert statuses(answer)["model inputs"] == "not seen"
+
+
 class Packed(trl.GRPOTrainer):  # type: ignore[misc]
     """Computes log-probabilities of all rows in one sequence, the shortest first, set apart by their positions."""
 
@@ -271,6 +411,35 @@ def test_rollouts_that_are_drawn_again_have_the_rewards_of_their_draw(
     assert answer["first"] is None, answer["answer"]
     assert statuses(answer)["rewards"] == "agrees"
     assert any("rollouts were sampled and not trained on" in note for note in answer["notes"])
+
+
+class Replays(trl.GRPOTrainer):  # type: ignore[misc]
+    """Trains in its second step on the rollouts of the first, with the second's advantages."""
+
+    first: Any = None
+
+    def _prepare_inputs(self, given: Any) -> Any:
+        batch = super()._prepare_inputs(given)
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+        with torch.no_grad():
+            made = self._get_per_token_logps_and_entropies(
+                self.model, ids, mask, batch["completion_ids"].shape[1]
+            )
+        batch = {**batch, "old_per_token_logps": made[0]}
+        names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+        kept = {name: batch[name] for name in (*names, "old_per_token_logps")}
+        before, self.first = self.first, self.first or kept
+        return {**batch, **(before or {})}
+
+
+def test_old_log_probabilities_of_replayed_rollouts_are_of_the_weights_that_sampled_them(
+    built: Callable[..., Any],
+) -> None:
+    """They were called those of the update before, and the wrong advantages were told after it."""
+    answer = checked(built(Replays, beta=0.0))
+    assert answer["first"] == "micro-batches", answer["answer"]
+    assert statuses(answer)["old log-probabilities"] == "agrees"
 
 
 def test_a_trainer_that_saves_what_it_saved_first_is_told(built: Callable[..., Any]) -> None:

@@ -30,7 +30,7 @@ LABELS = _HERE / "blind" / "labels.csv"
 RESULTS = _HERE / "results" / "blind.csv"
 LIMIT = 300  # seconds for a script
 LAST_ROUNDS = (
-    "49c86cb",
+    "ca9f70a",
     "bedbee3",
 )  # the commits that the last authors' scripts ran on, with one process and with two
 

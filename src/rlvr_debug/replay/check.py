@@ -11,6 +11,7 @@ from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.rollouts import in_time
 from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.segments.scale import without_scale
 from rlvr_debug.replay.variants import check_knobs, check_names
 
 
@@ -30,6 +31,7 @@ class Checked:
 def check(record: Record) -> Checked:
     """Compute every segment of the recorded steps again, and say which deviate."""
     check_names([segment.name for segment in SEGMENTS], CONSEQUENCES)
+    record = without_scale(record)
     network = Network(record)
     made = in_time(record)  # what became of each generation, whenever it is trained
     findings = tuple(

@@ -243,7 +243,8 @@ class Update(Part):
     """One optimizer step.
 
     gradients, clipped: what backward left, and what the optimizer read. before, after: which of Record.weights. touched:
-    whether weights changed between the last backward pass and the step. norms: of the whole gradient before and after the
+    whether weights changed between the last backward pass and the step. rescaled: what the gradients were multiplied by between
+    that pass and the clip. norms: of the whole gradient before and after the
     clip, where only a part is kept, and the first as the gradient's own precision sums it up.
     """
 
@@ -257,6 +258,7 @@ class Update(Part):
     state: dict[str, dict[str, Held]] | None = None
     state_after: dict[str, dict[str, Held]] = field(default_factory=dict)
     touched: Flag = False
+    rescaled: Number = 1.0
     norms: Annotated[tuple[NonNegative, ...], Len(2, 3)] | None = None
     changed: Changed = Changed()
 

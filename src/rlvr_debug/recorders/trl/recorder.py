@@ -208,6 +208,7 @@ class Recorder(StepWatch):
         for kind in {type(module) for module in self._policy}:
             self._seams.around("forward passes", kind, "__call__", self._forward)
         self._seams.around("gradients", self._trainer.accelerator, "backward", self._backward)
+        self._seams.around("gradients", self._trainer.accelerator, "clip_grad_norm_", self._clip)
 
     def _around(self, what: str, name: str, hook: Hook) -> None:
         if hasattr(self._trainer, name):

@@ -15,10 +15,12 @@ from rlvr_debug.recorders import keeping
 from rlvr_debug.recorders.trl.objects import placed
 from rlvr_debug.recorders.trl.seams import Seams, Watching
 from rlvr_debug.recorders.trl.settings import asked_options
+from rlvr_debug.replay.finding import seen
 from rlvr_debug.replay.record import Batch, Forward, MicroBatch, Record, Update
-from rlvr_debug.replay.segments.gradient import norm, norm_as_summed
+from rlvr_debug.replay.segments.gradient import less, norm, norm_as_summed, product
 
 _ASKING = "log-probabilities"
+_SAME = 1e-4  # of a gradient's norm
 
 
 class StepWatch:
@@ -72,7 +74,7 @@ class StepWatch:
             return out
         told = tuple(out.values()) if isinstance(out, dict) else out
         values = told if isinstance(told, tuple) else (told,)
-        whole = placed(values[0], self._listed)
+        whole = self._widened(micro, values[0])
         likeness = self._like(micro, whole, named.get("input_ids", (*given, None, None)[1]))
         if likeness < max(self._likeness, 1):
             micro.forward = before
@@ -88,7 +90,7 @@ class StepWatch:
         elif self._of_reference((*given, None)[0]):  # TRL 0.18 asks for them in the loss
             micro.given = replace(micro.given, reference=keeping.kept(whole))
         if isinstance(entropies, Tensor):
-            micro.entropies = keeping.kept(placed(entropies, self._listed))
+            micro.entropies = keeping.kept(self._widened(micro, entropies))
             self._watch(entropies, partial(self._add, micro, "grad_entropies"))
         return out
 
@@ -105,8 +107,22 @@ class StepWatch:
         wanted = micro.given.completion_ids
         if not isinstance(logprobs, Tensor) or logprobs.shape != wanted.shape:
             return 0
-        same = isinstance(ids, Tensor) and torch.equal(ids[:, -wanted.shape[1] :].cpu(), wanted)
+        if not isinstance(ids, Tensor):
+            return 1
+        kept = int(
+            micro.given.completion_mask.any(0).sum()
+        )  # without columns that are padding in all rows
+        widths = (n for n in (wanted.shape[1], kept) if n)
+        same = any(torch.equal(ids[:, -n:].cpu(), wanted[:, :n]) for n in widths)
         return 2 if same else 1
+
+    def _widened(self, micro: MicroBatch, values: Any) -> Any:
+        """Return numbers by token as wide as the batch, where columns that are padding in all rows were cut off."""
+        whole, mask = placed(values, self._listed), micro.given.completion_mask
+        if not isinstance(whole, Tensor) or whole.dim() != 2 or whole.shape[0] != len(mask):
+            return whole
+        more = mask.shape[1] - whole.shape[1]
+        return pad(whole, (0, more)) if more > 0 and not mask[:, -more:].any() else whole
 
     def _watch(self, values: Any, note: Callable[[Tensor], None]) -> None:
         if isinstance(values, Tensor) and values.requires_grad:
@@ -114,7 +130,7 @@ class StepWatch:
 
     def _add(self, micro: MicroBatch, name: str, gradient: Tensor) -> None:
         """Keep a gradient. Two parts of a loss add up; the same pass made again is none of the loss, but of the gradient."""
-        before, gradient = getattr(micro, name), keeping.kept(placed(gradient, self._listed))
+        before, gradient = getattr(micro, name), keeping.kept(self._widened(micro, gradient))
         if before is None or not torch.equal(before, gradient):
             setattr(micro, name, gradient if before is None else before + gradient)
 
@@ -142,7 +158,11 @@ class StepWatch:
         forward = Forward(*(None if t is None else keeping.kept(t) for t in tensors))  # type: ignore[arg-type]
         forward = _unpacked(forward, micro.given) or forward
         whole = _joined(micro.forward, forward, len(micro.given.prompt_ids))
-        micro.forward = whole if self._partial and whole else forward
+        forward = whole if self._partial and whole else forward
+        micro.forward = _in_order(forward, micro.given) or forward
+        cache = named.get("past_key_values")
+        if cache is not None and getattr(cache, "get_seq_length", lambda: 1)():
+            micro.forward = None  # what it reads on from was read before
         self._partial = _ASKING in self._phase
 
     # --- the optimizer
@@ -155,6 +175,21 @@ class StepWatch:
             self._update.gradients = keeping.gradients_of(self._model, self.record)
             if self.record.elements and getattr(self._trainer.accelerator, "sync_gradients", True):
                 self._norms = keeping.whole_norms(self._model)
+
+    def _clip(self, *_: Any, **__: Any) -> Watching:
+        """Take note of gradients that are put back, or multiplied by a number, between the last backward pass and the clip."""
+        update = self._update
+        if update.gradients is not None and not (self._zero or self.cut.weights):
+            now = keeping.gradients_of(self._model, self.record)
+            if not norm(update.gradients):
+                update.gradients = now
+            elif norm(now):
+                size = norm(update.gradients) ** 2
+                along = product(now, update.gradients) / size
+                scaled = {name: each * along for name, each in update.gradients.items()}
+                if norm(less(now, scaled)) < _SAME * norm(now):
+                    update.rescaled = along
+        yield
 
     def before_step(self) -> None:
         if not self._zero:
@@ -268,18 +303,50 @@ def _unpacked(packed: Forward, batch: Batch) -> Forward | None:
     counted = torch.cat([torch.arange(length) for length in lengths]) if begins else positions
     if not begins or begins[0] or not torch.equal(positions[0], counted):
         return None
-    whole = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
-    read = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
-    left = {row: whole[row][read[row].bool()].tolist() for row in range(len(whole))}
+    rows = _matched(torch.split(ids[0], lengths), batch)
+    return None if rows is None else _laid_out(batch, sorted(rows))
+
+
+def _in_order(forward: Forward, batch: Batch) -> Forward | None:
+    """Return a pass over all rows of a batch, which stand in another order or were cut on both sides, as the batch is padded.
+
+    None where it is not such a pass, or a row is not read as one piece.
+    """
+    ids, read = forward.input_ids, forward.attention_mask
+    if len(ids) != len(batch.prompt_ids) or forward.position_ids is not None:
+        return None
+    if read is None or read.shape != ids.shape:
+        return None
+    width = batch.completion_ids.shape[1]
+    if torch.equal(ids[:, -width:], batch.completion_ids):
+        return None
+    pieces = (read.bool()[:, 1:] & ~read.bool()[:, :-1]).sum(1) + read.bool()[:, 0]
+    parts = [row[real.bool()] for row, real in zip(ids, read, strict=True)]
+    if bool((pieces > 1).any()) or (rows := _matched(parts, batch)) is None:
+        return None
+    return _laid_out(batch, sorted(rows))
+
+
+def _matched(parts: Sequence[Tensor], batch: Batch) -> list[int] | None:
+    """Return which row of the batch each part has the tokens of, without padding; None where one has those of none."""
+    whole = _laid_out(batch, range(len(batch.prompt_ids)))
+    pairs = zip(whole.input_ids, seen(whole.attention_mask).bool(), strict=True)
+    left = {row: ids[real].tolist() for row, (ids, real) in enumerate(pairs)}
     found = []
-    for part in torch.split(ids[0], lengths):
+    for part in parts:
         row = next((row for row, own in left.items() if own == part.tolist()), None)
         if row is None:
             return None
         del left[row]
         found.append(row)
-    rows = torch.tensor(sorted(found))
-    return Forward(whole[rows], read[rows])
+    return found
+
+
+def _laid_out(batch: Batch, rows: Sequence[int]) -> Forward:
+    """Return these rows of the batch as a forward pass reads them."""
+    ids = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
+    read = torch.cat([batch.prompt_mask, batch.completion_mask], 1)
+    return Forward(ids[[*rows]], read[[*rows]])
 
 
 def _padded(part: Forward, count: int) -> Forward:

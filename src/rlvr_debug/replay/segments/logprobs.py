@@ -172,15 +172,31 @@ def old(record: Record, network: Network) -> Iterator[judge.Instance]:
         own: list[tuple[Batch, int | None]] = [(whole, None)] if whole.old is not None else []
         own += [(m.given, m.weights) for m in micros if not own or _other_old(whole, m.given)]
         kept = [(batch, read) for batch, read in own if batch.old is not None]
-        for batch, read in kept if generation.weights is not None else ():
-            held = _Held.of(network, batch, "old", generation, record.reference, read)
-            yield judge.Instance(where, partial(compare_held, held))
+        for batch, read in kept:
+            sampled = generation if read is None else _sampled(record, number, batch)
+            if sampled.weights is not None:
+                held = _Held.of(network, batch, "old", sampled, record.reference, read)
+                yield judge.Instance(where, partial(compare_held, held))
         serves = sum(bool(each) for each in served)
         if not kept and serves > 1:
             known = any(micro.grad_logprobs is not None for micro in micros)
             need(known, "no old log-probabilities, nor a loss that reads them, were recorded")
             said = f"none are kept, though it serves {serves} updates: the ratio is always 1"
             yield judge.certain(where, 1, said)
+
+
+def _sampled(record: Record, number: int, given: Batch) -> Generation:
+    """Return the generation that a micro-batch of this one was sampled in: an earlier one where rollouts are replayed."""
+    rows = _sequences(given)
+    found = (g for g in record.generations[number::-1] if g.batch and rows <= _sequences(g.batch))
+    return next(found, record.generations[number])
+
+
+def _sequences(batch: Batch) -> set[tuple[int, ...]]:
+    """Return the rows' tokens, without padding."""
+    whole = torch.cat([batch.prompt_ids, batch.completion_ids], 1)
+    pairs = zip(whole, masked(batch).bool(), strict=True)
+    return {tuple(ids[real].tolist()) for ids, real in pairs}
 
 
 def _other_old(whole: Batch, given: Batch) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 from rlvr_debug.blocks import OneOf
 from rlvr_debug.replay import judge
 from rlvr_debug.replay.declared import ALGORITHMS
-from rlvr_debug.replay.finding import Place, need, seen
+from rlvr_debug.replay.finding import NotSeen, Place, need, seen
 from rlvr_debug.replay.record import Batch, MicroBatch, Record, Update
 from rlvr_debug.replay.segments.logprobs import places
 from rlvr_debug.replay.segments.loss_formula import TYPES, by_token, expected_loss
@@ -52,6 +52,19 @@ def losses(record: Record, _: object) -> Iterator[judge.Instance]:
         update = replace(update, micro_batches=whole)
         given = (record, update, torch.cat([*map(_seen, whole)]))
         yield judge.Instance(where, partial(compare_loss, *given), partial(_described, *given))
+
+
+def factor_of(record: Record, update: Update) -> float | None:
+    """Return the one number that this update's gradient by log-probability has too many, None where that is not all, or not seen."""
+    try:
+        [*_, instance] = losses(replace(record, updates=[update]), None)
+        plain, scaled = instance.compare(), instance.compare(factor="update")
+    except (NotSeen, ValueError):
+        return None
+    if plain is None or plain.share <= 1 or scaled is None or scaled.share > 1:
+        return None
+    got, wanted = (torch.cat([*map(_seen, update.micro_batches)]), gradients(record, update, {}))
+    return float(_fit(got, wanted))
 
 
 def _with_old(whole: Batch | None, micro: MicroBatch) -> MicroBatch:

@@ -90,7 +90,12 @@ def learning_rate(settings: Settings, step: int) -> float | None:
 
 
 def _continues(last: Update, update: Update) -> bool:
-    state = update.state or {}
+    """Return whether the state is the one that the last step left; where that one was taken away, whether it counts on."""
+    state, before = update.state or {}, last.state or {}
+    for name in state.keys() & (last.clipped or {}).keys():
+        counts = [float(each.get("step", -1)) for each in (before.get(name, {}), state[name])]
+        if "step" in state[name] and counts[1] <= max(counts[0], 0):
+            return False
     left = ((n, key, t) for n, tensors in last.state_after.items() for key, t in tensors.items())
     return last.state_after.keys() <= state.keys() and all(
         key in state[name] and torch.equal(tensor, state[name][key]) for name, key, tensor in left

@@ -125,7 +125,7 @@ def _studied() -> list[list[str]]:
     wrong = (unknown["validated"] != "").sum()
     right = (
         f"the place of {placed} of {len(failing)} mistakes; the cause of {named} of {len(known)} that a hypothesis covers, "
-        f"a wrong cause for {wrong} of {len(unknown)} that none covers"
+        f"a wrong cause for {wrong} of {len(unknown)} that none covers (3 when they first ran)"
     )
     return [
         [

@@ -305,6 +305,11 @@ def test_groups_of_an_own_optimizer_have_multiples_of_the_rate_and_its_options(
         trainer.kind = kind
         answer = checked(trainer)
         assert answer["first"] is None, answer["answer"]
+    plain = built(Grouped)
+    plain.kind = lambda groups, **_: torch.optim.SGD(
+        [{name: group[name] for name in ("params", "lr")} for group in groups]
+    )
+    assert "made by SGD, AdamW was asked for" in checked(plain)["answer"]
     chosen = checked(built(Grouped, optim="adagrad"))
     assert chosen["first"] == "optimizer step"
     assert "AdamW, Adagrad was asked for" in chosen["answer"]

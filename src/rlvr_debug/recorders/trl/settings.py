@@ -166,6 +166,12 @@ def asked_options(trainer: Any, optimizer: Any) -> dict[str, Any]:
     return {**optimizer.defaults, **options}
 
 
+def means_optimizer(trainer: Any, kind: str) -> bool:
+    """Return whether a method of the user's means this class of optimizer. Plain descent is none: at Adam's rate nothing moves."""
+    chosen = "optim" in chosen_arguments(trainer.args)
+    return kind != "SGD" and not chosen and _makes_optimizer(trainer)
+
+
 def _makes_optimizer(trainer: Any) -> bool:
     return bool(_said(getattr(trainer, "create_optimizer", None), "", _libraries("trl")))
 
@@ -174,9 +180,8 @@ def optimizer_settings(trainer: Any, *, own: bool) -> dict[str, Any]:
     """Return what is asked of the optimizer. own: by the optimizer that the user made, not by the arguments."""
     args = trainer.args
     if not own:
-        made = _makes_optimizer(trainer) and "optim" not in chosen_arguments(args)
         return {
-            "optimizer": "" if made else asked_optimizer(trainer)[0],
+            "optimizer": asked_optimizer(trainer)[0],
             "learning_rate": args.learning_rate,
             "schedule": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
             "weight_decay": args.weight_decay,

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from rlvr_debug.recorders import keeping
 from rlvr_debug.recorders.trl.objects import placed
 from rlvr_debug.recorders.trl.seams import Seams, Watching
-from rlvr_debug.recorders.trl.settings import asked_options
+from rlvr_debug.recorders.trl.settings import asked_options, means_optimizer
 from rlvr_debug.replay.finding import seen
 from rlvr_debug.replay.record import Batch, Forward, MicroBatch, Record, Update
 from rlvr_debug.replay.segments.gradient import less, norm, norm_as_summed, product
@@ -211,6 +211,8 @@ class StepWatch:
         micros = update.micro_batches
         update.touched = bool(micros) and update.before != micros[-1].weights
         update.optimizer = keeping.kind_of(type(optimizer))
+        if not self._own and means_optimizer(self._trainer, update.optimizer):
+            self.record.settings = replace(self.record.settings, optimizer="")
         asked = {} if self._own else asked_options(self._trainer, optimizer)
         update.groups = keeping.groups_of(groups, keeping.names_of(self._model), asked)
 

@@ -13,6 +13,7 @@ import datasets
 import trl
 from transformers import TrainerCallback
 
+import rlvr_debug
 from tests.test_check import ROWS, built, checked, statuses
 
 __all__ = ["built"]
@@ -197,6 +198,19 @@ def test_a_loss_scale_is_no_fault_where_it_is_taken_out_before_the_clip(
     # a gradient that is not clipped is the same whenever it is divided
     expected = None if (when, limit) == ("after", 1e3) else first
     assert answer["first"] == expected, answer["answer"]
+
+
+def test_a_declared_loss_that_raises_leaves_the_other_segments_their_answers(
+    built: Callable[..., Any],
+) -> None:
+    """Whether a loss is scaled is asked before any segment: it ended the check."""
+    rlvr_debug.expect(loss=lambda given: given.nothing)
+    try:
+        answer = checked(built(Scales))
+    finally:
+        rlvr_debug.expect()
+    assert statuses(answer)["loss"] in ("could not be computed", "not seen")
+    assert statuses(answer)["policy log-probabilities"] == "agrees"
 
 
 @pytest.mark.parametrize(("count", "first"), [(1, None), (0, "optimizer step")])

@@ -109,9 +109,8 @@ class StepWatch:
             return 0
         if not isinstance(ids, Tensor):
             return 1
-        kept = int(
-            micro.given.completion_mask.any(0).sum()
-        )  # without columns that are padding in all rows
+        # columns that are padding in all rows may be cut off
+        kept = int(micro.given.completion_mask.any(0).sum())
         widths = (n for n in (wanted.shape[1], kept) if n)
         same = any(torch.equal(ids[:, -n:].cpu(), wanted[:, :n]) for n in widths)
         return 2 if same else 1

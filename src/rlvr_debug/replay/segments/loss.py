@@ -12,7 +12,7 @@ from torch import Tensor
 from rlvr_debug.blocks import OneOf
 from rlvr_debug.replay import judge
 from rlvr_debug.replay.declared import ALGORITHMS
-from rlvr_debug.replay.finding import NotSeen, Place, need, seen
+from rlvr_debug.replay.finding import Place, need, seen
 from rlvr_debug.replay.record import Batch, MicroBatch, Record, Update
 from rlvr_debug.replay.segments.logprobs import places
 from rlvr_debug.replay.segments.loss_formula import TYPES, by_token, expected_loss
@@ -59,7 +59,7 @@ def factor_of(record: Record, update: Update) -> float | None:
     try:
         [*_, instance] = losses(replace(record, updates=[update]), None)
         plain, scaled = instance.compare(), instance.compare(factor="update")
-    except (NotSeen, ValueError):
+    except Exception:  # the segment says it
         return None
     if plain is None or plain.share <= 1 or scaled is None or scaled.share > 1:
         return None

@@ -15,30 +15,52 @@ def without_scale(record: Record) -> Record:
 
     A gradient that is clipped whether or not the number is taken out shows nothing: another update has to.
     """
-    found = [_scale_of(record, update) for update in record.updates]
-    if not any(shown for _, shown in found):
+    clips = [_is_clipped(record, update) for update in record.updates]
+    # most records show nothing, and their losses are computed again once, as a segment
+    if record.elements or all(
+        clip and _close(update.rescaled, 1)
+        for clip, update in zip(clips, record.updates, strict=True)
+    ):
         return record
-    updates = [_divided(u, scale) for u, (scale, _) in zip(record.updates, found, strict=True)]
+    scales = [_scale_of(record, update) for update in record.updates]
+    found = [*zip(record.updates, scales, clips, strict=True)]
+    if not any(s != 1 and (_close(u.rescaled * s, 1) or not clip) for u, s, clip in found):
+        return record
+    updates = [_divided(update, scale) for update, scale, _ in found]
     return replace(record, updates=updates)
 
 
-def _scale_of(record: Record, update: Update) -> tuple[float, bool]:
-    """Return what the loss is multiplied by, where the gradient may have been divided by it before the clip or after it, and whether it was."""
-    gradients, clipped = update.gradients, update.clipped
-    if record.elements or not gradients or not clipped or not norm(gradients) or not norm(clipped):
-        return 1.0, False
-    scale = factor_of(record, update)
-    if scale is None or scale <= 0 or math.isclose(scale, 1, rel_tol=_NEAR):
-        return 1.0, False
-    size, limit = norm(gradients), record.settings.max_grad_norm or math.inf
-    made = product(clipped, gradients) / size**2
-    apart = norm(less(clipped, {name: each * made for name, each in gradients.items()}))
-    before, after = (min(1.0, limit * by / size) / scale for by in (scale, 1.0))
-    taken = [math.isclose(made, each, rel_tol=_NEAR) for each in (before, after)]
-    if not any(taken) or apart > _NEAR * norm(clipped):
-        return 1.0, False
-    seen = math.isclose(update.rescaled * scale, 1, rel_tol=_NEAR)
-    return scale, seen or not math.isclose(made, min(1.0, limit / size), rel_tol=_NEAR)
+def _is_clipped(record: Record, update: Update) -> bool:
+    """Return whether the clip's limit accounts for what the optimizer reads, so far as it is the gradient times a number."""
+    made, size = _made(update)
+    return not size or _close(made, min(1.0, _limit(record) / size))
+
+
+def _scale_of(record: Record, update: Update) -> float:
+    """Return what the loss is multiplied by, where the gradient may have been divided by it before the clip or after it; else 1."""
+    made, size = _made(update)
+    scale = factor_of(record, update) if size else None
+    if scale is None or scale <= 0:
+        return 1.0
+    ways = [min(1.0, _limit(record) * by / size) / scale for by in (scale, 1.0)]
+    return scale if any(_close(made, each) for each in ways) else 1.0
+
+
+def _close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=_NEAR)
+
+
+def _limit(record: Record) -> float:
+    return record.settings.max_grad_norm or math.inf
+
+
+def _made(update: Update) -> tuple[float, float]:
+    """Return what the gradient was multiplied by before the optimizer read it, and its norm; 1 and 0 where that is no number."""
+    gradients, clipped = update.gradients or {}, update.clipped or {}
+    size = norm(gradients)
+    made = product(clipped, gradients) / size**2 if size else 0.0
+    off = less(clipped, {name: each * made for name, each in gradients.items()})
+    return (made, size) if made and norm(off) <= _NEAR * norm(clipped) else (1.0, 0.0)
 
 
 def _divided(update: Update, scale: float) -> Update:

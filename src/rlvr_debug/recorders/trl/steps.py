@@ -155,14 +155,20 @@ class StepWatch:
         ids = named.get("input_ids", given[0] if given else None)
         tensors = (ids, named.get("attention_mask"), named.get("position_ids"))
         forward = Forward(*(None if t is None else keeping.kept(t) for t in tensors))  # type: ignore[arg-type]
-        forward = _unpacked(forward, micro.given) or forward
+        forward = self._of_rows(_unpacked, forward, micro) or forward
         whole = _joined(micro.forward, forward, len(micro.given.prompt_ids))
         forward = whole if self._partial and whole else forward
-        micro.forward = _in_order(forward, micro.given) or forward
+        micro.forward = self._of_rows(_in_order, forward, micro) or forward
         cache = named.get("past_key_values")
         if cache is not None and getattr(cache, "get_seq_length", lambda: 1)():
             micro.forward = None  # what it reads on from was read before
         self._partial = _ASKING in self._phase
+
+    def _of_rows(
+        self, read: Callable[[Forward, Batch], Forward | None], forward: Forward, micro: MicroBatch
+    ) -> Forward | None:
+        """Return a pass as `read` finds the batch's rows in it, padded as the batch is; None where it does not."""
+        return read(forward, micro.given)
 
     # --- the optimizer
 

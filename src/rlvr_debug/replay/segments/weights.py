@@ -209,9 +209,8 @@ class _Step:
         steady = all(
             len(each) == len(found[0]) and all(map(_close, each, found[0])) for each in found
         )
-        return (
-            bool(found) and steady and min(found[0]) > 0 and any(_close(r, 1.0) for r in found[0])
-        )
+        first = found[0] if found else []
+        return steady and bool(first) and min(first) > 0 and any(_close(r, 1.0) for r in first)
 
     def applies(self, knobs: Mapping[str, Any]) -> bool:
         return not (

@@ -173,6 +173,9 @@ class StepRecorder(Recorder):
     def _like(self, *_: Any) -> int:
         return 1  # they are of whole sequences, and asked for once
 
+    def _of_rows(self, *_: Any) -> None:
+        """Leave a pass as it is: its rows are padded otherwise than the batch's, and `places` says where tokens stand."""
+
     def _logprobs(self, *given: Any, **named: Any) -> Watching:
         out = yield from super()._logprobs(*given, **named)
         if self._phase == "loss" and not out.requires_grad:

@@ -53,13 +53,9 @@ def small(folder: Path, cluster: dict[str, str]) -> Project:
     return project
 
 
-def processes_in(folder: Path) -> list[str]:
-    found = psutil.process_iter(["cwd", "cmdline"])
-    return [
-        " ".join(each.info["cmdline"])
-        for each in found
-        if Path(each.info["cwd"] or "/").is_relative_to(folder)
-    ]
+def processes_in(folder: Path) -> list[psutil.Process]:
+    found = psutil.process_iter(["cwd"])
+    return [each for each in found if Path(each.info["cwd"] or "/").is_relative_to(folder)]
 
 
 # --- a study
@@ -183,13 +179,17 @@ def test_jobs_of_a_killed_run_are_named_and_once_they_are_ended_the_study_goes_o
         wait_for(project.study, "logs/evaluate_baseline/musique.log", running)
     finally:
         end(running)
+    of_the_job = processes_in(project.study)
+    assert of_the_job
+    for process in of_the_job:
+        process.suspend()  # a job of seconds would end before the next lines
     queue = ("squeue", "--noheader", "--format=%A")
     [job] = ask(cluster, *queue).split()
     assert error_line(project.run(*arguments)) == (
         f"error: {project.study}: Slurm jobs of this study are running; wait for them or, "
         f"if their run was killed: scancel {job}"
     )
-    assert processes_in(project.study)
+    assert all(process.is_running() for process in of_the_job)
     ask(cluster, "scancel", job)
     until(lambda: not ask(cluster, *queue))
     until(lambda: not processes_in(project.study))

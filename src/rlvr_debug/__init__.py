@@ -21,9 +21,9 @@ def check(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapping[str,
 
 
 def expect(**segments: Any) -> None:
-    """Declare what your training computes on purpose instead of GRPO: `advantages`, `loss`.
+    """Declare what your training computes on purpose instead of GRPO: `advantages`, `loss`; and rewards="stateful".
 
-    Each is the name of an algorithm, such as loss="gmpo", or a function of what the segment reads: AdvantageInputs and
+    Each of the first two is the name of an algorithm, such as loss="gmpo", or a function of what the segment reads: AdvantageInputs and
     LossInputs in rlvr_debug.replay.declared. The check compares with that.
     """
     import_module("rlvr_debug.replay.declared").expect(**segments)

@@ -74,9 +74,14 @@ class Own:
 _expected: dict[str, Declared] = {}
 
 
-def expect(*, advantages: Declared | None = None, loss: Declared | None = None) -> None:
-    """Declare what this program's training computes on purpose, by a name or a function: the check compares with that."""
-    for segment, what in (("advantages", advantages), ("loss", loss)):
+def expect(
+    *, advantages: Declared | None = None, loss: Declared | None = None, rewards: str | None = None
+) -> None:
+    """Declare what this program's training computes on purpose, by a name or a function: the check compares with that.
+
+    rewards: "stateful", where a function gives the same row another reward on a later call.
+    """
+    for segment, what in (("advantages", advantages), ("loss", loss), ("rewards", rewards)):
         _expected.pop(segment, None)
         if what is not None:
             _expected[segment] = _known(segment, what)
@@ -89,6 +94,8 @@ def _known(segment: str, what: Declared) -> Declared:
         raise InputError(f"--expect: segment '{segment}' cannot be declared: {hints}")
     if isinstance(what, str) and what not in known:
         raise InputError(f"--expect {segment}: unknown algorithm '{what}': {hint(what, known)}")
+    if segment == "rewards" and not isinstance(what, str):
+        raise InputError(f"expect(rewards=...): got a function, expected one of {[*known]}")
     return what
 
 

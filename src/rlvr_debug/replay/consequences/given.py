@@ -371,7 +371,7 @@ def noise(record: Record) -> Consequence | None:
         off = rewards - rewards.nanmean(1, keepdim=True)
         one = float((again - rewards).square().nanmean() / 2) ** 0.5
         found.append((one, float(off.square().nanmean() * size / (size - 1)) ** 0.5, name))
-    if not found:
+    if not found or "rewards" in record.own.declared:
         return None
     one, within, name = max(found, key=lambda each: each[0] / max(each[1], 1e-300))
     said = (

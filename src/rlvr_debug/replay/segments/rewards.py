@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -42,6 +43,8 @@ def rewards(record: Record, _: object) -> Iterator[judge.Instance]:
             said_again = (call.again, call.backwards, call.alone, call.evaluated)
             known = generation.rewards is not None or sampled or any(said_again)
             need(known, "nothing was recorded to compare a reward function's output with")
+            if "rewards" in record.own.declared:  # its state is another on each call
+                call = replace(call, again=None, backwards=None, alone=None, together=None)
             found = _wrong(record, generation, sampled, call)
             sentences = " and ".join(map("".join, found.items()))
             said = f"{call.name} {sentences}"

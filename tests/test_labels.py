@@ -41,35 +41,24 @@ def course(
 
 
 @pytest.mark.parametrize(
-    ("size", "slope", "trend"),
+    ("size", "slope", "norm", "kl", "expected"),
     [
-        (0.05, (0.001, 0.01), "improving"),
-        (0.2, (0.001, 0.01), "improving"),
-        (0.05, (-0.01, -0.001), "declining"),
-        (0.05, (-0.01, 0.01), "stable"),
-        (0.2, (-0.01, 0.01), "oscillating"),
+        (0.05, (0.001, 0.01), 1.0, 0.1, ("improving", "stable")),
+        (0.2, (0.001, 0.01), 1.0, 0.1, ("improving", "stable")),
+        (0.05, (-0.01, -0.001), 1.0, 0.1, ("declining", "stable")),
+        (0.2, (-0.01, 0.01), 1.0, 0.1, ("oscillating", "stable")),
+        (0.05, (-0.01, 0.01), 99.0, 0.9, ("stable", "stable")),
+        (0.05, (-0.01, 0.01), 100.0, 0.1, ("stable", "gradient explosion")),
+        (0.05, (-0.01, 0.01), 1.0, 1.0, ("stable", "unstable")),
+        (0.05, (-0.01, 0.01), 1e5, 1e5, ("stable", "gradient explosion")),
+        (0.05, (-0.01, 0.01), 1.0, float("nan"), ("stable", "stable")),
     ],
 )
-def test_a_trend_is_the_slope_s_and_without_one_a_wide_spread_oscillates(
-    size: float, slope: tuple[float, float], trend: str
+def test_a_trend_is_the_slope_s_or_the_spread_s_and_stability_that_of_figures_beside_the_control_s(
+    size: float, slope: tuple[float, float], norm: float, kl: float, expected: tuple[str, str]
 ) -> None:
-    assert course(noise(size), slope).trend == trend
-
-
-@pytest.mark.parametrize(
-    ("norm", "kl", "stability"),
-    [
-        (99.0, 0.9, "stable"),
-        (100.0, 0.1, "gradient explosion"),
-        (1.0, 1.0, "unstable"),
-        (1e5, 1e5, "gradient explosion"),
-        (1.0, float("nan"), "stable"),
-    ],
-)
-def test_stability_is_that_of_gradient_norm_and_kl_beside_the_control_s(
-    norm: float, kl: float, stability: str
-) -> None:
-    assert course(noise(0.05), norm=norm, kl=kl).stability == stability
+    found = course(noise(size), slope, norm, kl)
+    assert (found.trend, found.stability) == expected
 
 
 def test_reversals_are_all_of_a_seesaw_none_of_a_line_and_two_thirds_of_noise() -> None:
@@ -91,9 +80,10 @@ def test_a_run_of_one_or_two_steps_has_neither(steps: int) -> None:
 # --- figures that look like one cause and come from another
 
 
+Arm = tuple[str, str, str | None, list[float]]
 KL = load_hypothesis("kl-penalty")
 # by arm: design, whose it is, status, largest KL by seed; the figures are of one shape with those of studies/kl-explodes.yaml
-ARMS = {
+ARMS: dict[str, Arm] = {
     "case": ("case", "", None, [8600.0, 94.0, 36_000.0]),
     "control": ("control", "", "validated", [0.3, 40.0, 0.2]),
     "generation-prompt": ("repair", "sequence-mismatch", "validated", [0.3, 0.2, 0.4]),
@@ -101,9 +91,9 @@ ARMS = {
 }
 
 
-def said(**changes: tuple[str, str, str | None, list[float]]) -> str:
-    """What is said with these arms; a name's underscores are hyphens there."""
-    told = {**ARMS, **{name.replace("_", "-"): arm for name, arm in changes.items()}}
+def said(name: str = "control", arm: Arm = ARMS["control"]) -> str:
+    """What is said with these arms, of which one is changed or another one."""
+    told = {**ARMS, name: arm}
     arms = pd.DataFrame(
         {"arm": name, "design": design, "hypothesis": slug, "status": status}
         for name, (design, slug, status, _) in told.items()
@@ -119,30 +109,25 @@ def test_a_symptom_that_another_cause_s_repair_takes_away_is_that_cause_s() -> N
         "its figures come from sequence-mismatch: the largest KL is 8.6e+03 in the case, "
         "0.3 with generation-prompt mended and 0.3 in the control"
     )
+    lower = ("repair", "hidden-context", "validated", [0.1] * 3)
+    assert "come from hidden-context" in said("attention-mask", lower)
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("name", "arm"),
     [
-        {"case": ("case", "", None, [2.0, 2.9, 3.0])},  # not ten times the control's
-        {"generation_prompt": ("repair", "sequence-mismatch", "validated", [900.0] * 3)},
-        {"generation_prompt": ("repair", "sequence-mismatch", "inconclusive", [0.3] * 3)},
-        {"generation_prompt": ("repair", "kl-penalty", "validated", [0.3] * 3)},
-        {"generation_prompt": ("alone", "sequence-mismatch", "validated", [0.3] * 3)},
-        {"generation_prompt": ("repair", "library-functionality", "validated", [0.3] * 3)},
-        {"case": ("case", "", None, [float("nan")] * 3)},  # a trainer that logs none
+        ("case", ("case", "", None, [2.0, 2.9, 3.0])),  # not ten times the control's
+        ("case", ("case", "", None, [float("nan")] * 3)),  # a trainer that logs none
+        ("generation-prompt", ("repair", "sequence-mismatch", "validated", [900.0] * 3)),
+        ("generation-prompt", ("repair", "sequence-mismatch", "inconclusive", [0.3] * 3)),
+        ("generation-prompt", ("repair", "kl-penalty", "validated", [0.3] * 3)),
+        ("generation-prompt", ("alone", "sequence-mismatch", "validated", [0.3] * 3)),
+        ("generation-prompt", ("repair", "library-functionality", "validated", [0.3] * 3)),
     ],
-    ids=["ordinary", "stays", "no effect", "its own", "no repair", "a localiser", "not logged"],
+    ids=["ordinary", "not logged", "stays", "no effect", "its own", "no repair", "a localiser"],
 )
-def test_otherwise_nothing_is_said(
-    changes: dict[str, tuple[str, str, str | None, list[float]]],
-) -> None:
-    assert said(**changes) == ""
-
-
-def test_the_lowest_counts_of_several() -> None:
-    lower = ("repair", "hidden-context", "validated", [0.1, 0.1, 0.1])
-    assert "come from hidden-context" in said(attention_mask=lower)
+def test_otherwise_nothing_is_said(name: str, arm: Arm) -> None:
+    assert said(name, arm) == ""
 
 
 def test_runs_without_the_figure_and_studies_without_a_control_say_nothing() -> None:

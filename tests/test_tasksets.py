@@ -5,10 +5,11 @@ import json
 import os
 import shutil
 import sys
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -16,17 +17,17 @@ from tests.shared import ran
 
 pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
 
-from dataclasses import dataclass
-
 import torch
+from pydantic import ValidationError
 from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
 
-from rlvr_debug import tasksets
 from rlvr_debug.audit import ScriptedSampler
-from rlvr_debug.blocks import Block, Count, NonNegative
+from rlvr_debug.checkout import ROOT
+from rlvr_debug.data.prepare import prepare, read_rows
 from rlvr_debug.environments import build_environment, task_of
-from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique.settings import Settings
+from rlvr_debug.environments.task import Policy
+from rlvr_debug.files import write_jsonl
 from rlvr_debug.models.base_model import load_weights, model_config
 from rlvr_debug.sampling.base import Request, Sample, Sampler
 from rlvr_debug.sampling.chat import Chat
@@ -37,8 +38,8 @@ from tests.families import build_qwen3_tokenizer
 from tests.openai_server import serve
 from tests.verifiers_loop import trace_rollouts
 
-ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
+PATH = f"{BIN}{os.pathsep}{os.environ['PATH']}"
 NAMES = ["calculator", "gsm8k", "musique"]
 CUT = "✂"  # ends a scripted reply that the token limit cut
 
@@ -48,6 +49,10 @@ ANSWER = "<answer>Aldora</answer>\n<cite>[1]</cite>"
 def call(arguments: Any, name: str = "retrieve_documents") -> str:
     body = json.dumps({"name": name, "arguments": arguments})
     return f"<tool_call>\n{body}\n</tool_call>"
+
+
+def _said(replies: list[str], row: Any, turn: int) -> str:
+    return replies[turn]
 
 
 LOOK_UP = call({"query": "mentor Aldora"})
@@ -66,38 +71,44 @@ SCRIPTS = {
 }
 
 
+SAID: dict[str, tuple[str, Policy]] = {
+    **{name: (name, task_of(name).policies["oracle"]) for name in ("calculator", "gsm8k")},
+    **{name: ("musique", policy) for name, policy in task_of("musique").policies.items()},
+    **{name: ("musique", partial(_said, replies)) for name, replies in SCRIPTS.items()},
+}
+
+
+def config_of(name: str, **settings: Any) -> Any:
+    """The taskset's defaults but for `settings`, as vf-eval finds them."""
+    return taskset_config_type(f"rlvr-debug-{name}")(id=f"rlvr-debug-{name}", **settings)
+
+
 def tasks_of(name: str, count: int, **settings: Any) -> list[Any]:
-    """The first held-out tasks, by the taskset's defaults but for `settings`, as vf-eval finds them."""
-    config = taskset_config_type(f"rlvr-debug-{name}")(id=f"rlvr-debug-{name}", **settings)
-    return list(load_taskset(config).take(count))
+    """The first of a few held-out tasks."""
+    few = {"rows": 40, "heldout": 8, **settings}
+    return list(load_taskset(config_of(name, **few)).take(count))
 
 
 def our_rollouts(tasks: list[Any], chat: Chat, sampler: Any) -> list[Rollout]:
-    environment: Environment = tasks[0].environment
     rows = [task.data.row for task in tasks]
-    return rollout(rows, environment, chat, sampler, temperature=0.0, seed=0)
+    return rollout(rows, tasks[0].environment, chat, sampler, temperature=0.0, seed=0)
 
 
 class CutSampler:
     """A scripted sampler whose replies end without the end-of-turn token where CUT stands."""
 
-    def __init__(self, replies: list[str], chat: Chat) -> None:
-        self._chat = chat
-        self._inner = ScriptedSampler(lambda row, turn: replies[turn], chat)
+    def __init__(self, say: Policy, chat: Chat) -> None:
+        self._chat, self._inner = chat, ScriptedSampler(say, chat)
 
-    def sample(
-        self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
-    ) -> list[Sample]:
-        samples = []
-        for sample in self._inner.sample(
-            requests, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed
-        ):
-            text = self._chat.decode(sample.ids)
-            if text.endswith(CUT):
-                ids = self._chat.encode(text.removesuffix(CUT))
-                sample = Sample(ids, [0.0] * len(ids), stopped=False)
-            samples.append(sample)
-        return samples
+    def sample(self, requests: list[Request], **limits: Any) -> list[Sample]:
+        return [self._cut(sample) for sample in self._inner.sample(requests, **limits)]
+
+    def _cut(self, sample: Sample) -> Sample:
+        text = self._chat.decode(sample.ids)
+        if not text.endswith(CUT):
+            return sample
+        ids = self._chat.encode(text.removesuffix(CUT))
+        return Sample(ids, [0.0] * len(ids), stopped=False)
 
 
 class HalfRight:
@@ -106,14 +117,11 @@ class HalfRight:
     def __init__(self, name: str, rows: list[Any], chat: Chat) -> None:
         self._policies, self._rows, self._chat = task_of(name).policies, rows, chat
 
-    def sample(
-        self, requests: list[Request], *, temperature: float, max_new_tokens: int, seed: int
-    ) -> list[Sample]:
+    def sample(self, requests: list[Request], **_: Any) -> list[Sample]:
         samples = []
         for request in requests:
             prompt = self._chat.decode(request.ids)
-            asked = [f"user\n{row.question}<|im_end|>" in prompt for row in self._rows]
-            i = asked.index(True)
+            i = [f"user\n{row.question}<|im_end|>" in prompt for row in self._rows].index(True)
             turn = prompt.count("<|im_start|>assistant") - 1
             reply = self._policies["oracle" if i % 2 else "spoiler"](self._rows[i], turn)
             ids = [*self._chat.encode(reply), self._chat.eos_id]
@@ -132,7 +140,7 @@ def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", NAMES)
 def test_defaults_are_those_of_params_yaml(name: str) -> None:
     params = load_params(ROOT / "params.yaml")
-    config = taskset_config_type(f"rlvr-debug-{name}")()
+    config = config_of(name)
     environment = type(build_environment(name, params.settings(name)))
     # MuSiQue takes its settings as a data class
     constructor = inspect.signature(Settings if name == "musique" else environment)
@@ -147,79 +155,55 @@ def test_defaults_are_those_of_params_yaml(name: str) -> None:
 def test_another_process_finds_the_classes_of_a_task_by_name(name: str) -> None:
     """A tool server is told the module and the name: vf-eval waited forever for one that did not find them."""
     [task] = tasks_of(name, 1)
-    config = taskset_config_type(f"rlvr-debug-{name}")()
+    config = config_of(name)
     for kind in map(type, (task, task.data, task.config, config)):
         assert getattr(import_module(kind.__module__), kind.__qualname__) is kind
 
 
-@dataclass(frozen=True, kw_only=True)
-class Toy(Block):
-    """An environment's settings."""
-
-    bonus: NonNegative = 1
-    rounds: Count = 2
-    mode: Literal["a", "b"] = "a"
-
-
-def test_settings_have_the_types_of_their_block() -> None:
-    """A number with a whole default takes a fraction, as in params.yaml."""
-    fields = tasksets._settings(Toy)
-    assert fields == {"bonus": (float, 1), "rounds": (int, 2), "mode": (Literal["a", "b"], "a")}
+def test_a_setting_that_its_block_does_not_allow_is_refused() -> None:
+    for wrong in ({"retrieval": "none"}, {"top_n": "many"}, {"hop_factor": 2}):
+        with pytest.raises(ValidationError, match=next(iter(wrong))):
+            config_of("musique", task=wrong)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_splits_are_those_of_a_study(name: str, tmp_path: Path) -> None:
-    from rlvr_debug.data.prepare import prepare, read_rows
-
-    prepare(name, load_params(ROOT / "params.yaml").data_settings(name), tmp_path)
+    few = {"rows": 40, "heldout": 8}
+    prepare(name, load_params(ROOT / "params.yaml").data_settings(name) | few, tmp_path)
     for split in ("train", "heldout"):
-        config = taskset_config_type(f"rlvr-debug-{name}")(id=f"rlvr-debug-{name}", split=split)
-        rows = [task.data.row for task in load_taskset(config)]
+        rows = [task.data.row for task in load_taskset(config_of(name, split=split, **few))]
         assert rows == read_rows(name, tmp_path / f"{split}.jsonl")
 
 
 def test_a_file_of_rows_can_be_loaded(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    rows = [task.data.row.to_json() for task in tasks_of("gsm8k", 4)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = taskset_config_type("rlvr-debug-gsm8k")(
-        id="rlvr-debug-gsm8k", source="jsonl", path=str(path), heldout=1, split="train"
-    )
-    assert len(list(load_taskset(config))) == 3
+    write_jsonl(path, [task.data.row.to_json() for task in tasks_of("gsm8k", 4)])
+    settings = {"source": "jsonl", "path": str(path), "heldout": 1, "split": "train"}
+    assert len(tasks_of("gsm8k", 9, **settings)) == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "policy"),
-    [
-        *(("musique", policy) for policy in sorted(task_of("musique").policies)),
-        *((name, "oracle") for name in NAMES if name != "musique"),
-    ],
-)
-def test_the_train_path_gives_our_tokens_and_rewards(name: str, policy: str, qwen3: Path) -> None:
-    tasks, chat, said = tasks_of(name, 4), Chat(qwen3), task_of(name).policies[policy]
-    traces = trace_rollouts(tasks, qwen3, ScriptedSampler(said, chat))
-    rollouts = our_rollouts(tasks, chat, ScriptedSampler(said, chat))
-    for trace, expected in zip(traces, rollouts, strict=True):
-        _same(trace, expected)
-        assert trace.stop_condition == "agent_completed"
+def both(tasks: list[Any], tokenizer: Path, say: Policy) -> list[tuple[Any, Rollout]]:
+    """What verifiers makes of each task where a model says this, and what our own rollouts do."""
+    chat = Chat(tokenizer)
+    traces = trace_rollouts(tasks, tokenizer, CutSampler(say, chat))
+    return list(zip(traces, our_rollouts(tasks, chat, CutSampler(say, chat)), strict=True))
 
 
-@pytest.mark.parametrize("script", sorted(SCRIPTS))
-def test_the_train_path_ends_and_scores_a_rollout_as_ours(script: str, qwen3: Path) -> None:
-    tasks, chat = tasks_of("musique", 2), Chat(qwen3)
-    traces = trace_rollouts(tasks, qwen3, CutSampler(SCRIPTS[script], chat))
-    rollouts = our_rollouts(tasks, chat, CutSampler(SCRIPTS[script], chat))
-    for trace, expected in zip(traces, rollouts, strict=True):
-        _same(trace, expected)
-        assert trace.num_turns == expected.turns
-
-
-def _same(trace: Any, expected: Rollout) -> None:
+def same(trace: Any, expected: Rollout) -> None:
     [branch] = trace.branches
-    assert branch.token_ids == expected.ids
-    assert branch.sampled_mask == expected.sampled
-    assert trace.metrics == expected.parts
-    assert trace.reward == expected.reward
+    assert (branch.token_ids, branch.sampled_mask) == (expected.ids, expected.sampled)
+    assert (trace.metrics, trace.reward) == (expected.parts, expected.reward)
+    assert trace.num_turns == expected.turns
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_the_train_path_gives_our_tokens_and_rewards_and_ends_as_ours(
+    said: str, qwen3: Path
+) -> None:
+    name, policy = SAID[said]
+    for trace, expected in both(tasks_of(name, 3), qwen3, policy):
+        same(trace, expected)
+        assert trace.stop_condition in ("agent_completed", expected.outcome)
 
 
 @pytest.mark.parametrize(
@@ -229,30 +213,27 @@ def test_a_call_that_cannot_be_read_ends_a_rollout_of_verifiers_only(
     reply: str, qwen3: Path
 ) -> None:
     """Where the two differ: ours answers it with an error. See docs/environments.md."""
-    tasks, chat = tasks_of("musique", 1), Chat(qwen3)
-    [trace] = trace_rollouts(tasks, qwen3, CutSampler([reply, ANSWER], chat))
-    [expected] = our_rollouts(tasks, chat, CutSampler([reply, ANSWER], chat))
+    [(trace, expected)] = both(tasks_of("musique", 1), qwen3, partial(_said, [reply, ANSWER]))
     assert (trace.num_turns, expected.turns) == (1, 2)
     assert trace.reward == 0.0 < expected.reward
 
 
 def test_a_call_that_ends_a_rollout_is_submitted(qwen3: Path) -> None:
     """The last call counts, and nothing after it."""
-    tasks, chat = tasks_of("musique", 1, task={"answer_by": "complete"}), Chat(qwen3)
+    tasks = tasks_of("musique", 1, task={"answer_by": "complete"})
     row = tasks[0].data.row
     submit = call({"answer": row.answer, "citations": list(row.supporting)}, "complete")
     script = [LOOK_UP, f"{submit}\n{LOOK_UP}", ANSWER]
-    [trace] = trace_rollouts(tasks, qwen3, CutSampler(script, chat))
-    [expected] = our_rollouts(tasks, chat, CutSampler(script, chat))
-    _same(trace, expected)
-    assert (trace.stop_condition, trace.num_turns, expected.turns) == ("submitted", 2, 2)
+    [(trace, expected)] = both(tasks, qwen3, partial(_said, script))
+    same(trace, expected)
+    assert (trace.stop_condition, expected.turns) == ("submitted", 2)
     assert expected.parts["exact_match"] == expected.parts["citation"] == 1
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
 def test_vf_eval_gives_our_rewards(name: str, tmp_path: Path) -> None:
-    if shutil.which("uv", path=_path()) is None:
+    if shutil.which("uv", path=PATH) is None:
         pytest.skip("uv is not installed: verifiers' runner needs it")
     torch.set_num_threads(1)
     model, tasks = ROOT / "models" / "tiny", tasks_of(name, 4)
@@ -270,7 +251,8 @@ def test_vf_eval_gives_our_rewards(name: str, tmp_path: Path) -> None:
     for trace, expected in zip(traces, rollouts, strict=True):
         assert trace["errors"] == []
         functions = [tool["function"] for tool in environment.tools]
-        assert [_function(tool) for tool in trace["tools"]] == functions
+        shown = ("name", "description", "parameters")
+        assert [{key: tool[key] for key in shown} for tool in trace["tools"]] == functions
         said = [node["message"] for node in trace["nodes"]]
         prompt = [{"role": m["role"], "content": m["content"]} for m in said[:2]]
         assert prompt == environment.messages(expected.row)
@@ -280,21 +262,13 @@ def test_vf_eval_gives_our_rewards(name: str, tmp_path: Path) -> None:
         assert trace["rewards"] == {"reward": {"score": expected.reward, "weight": 1.0}}
 
 
-def _function(tool: dict[str, Any]) -> dict[str, Any]:
-    return {key: tool[key] for key in ("name", "description", "parameters")}
-
-
-def _path() -> str:
-    return f"{BIN}{os.pathsep}{os.environ['PATH']}"
-
-
 def _vf_eval(name: str, url: str, max_tokens: int, rows: int, out: Path) -> list[dict[str, Any]]:
     """The traces of a run of the real command, by row."""
     command = [BIN / "vf-eval", f"rlvr-debug-{name}", "-n", rows, "-c", 2, "-m", "tiny"]
     command += ["--client.base-url", url, "--client.api-key-var", "NONE"]
     command += ["--sampling.temperature", 0, "--sampling.max-tokens", max_tokens]
     command += ["--no-push", "--no-rich", "-o", out, "--run.name", "run"]
-    done = ran(command, cwd=out, env={**os.environ, "PATH": _path()})
+    done = ran(command, cwd=out, env={**os.environ, "PATH": PATH})
     output = done.stdout + done.stderr
     if "failed to prepare uv script" in output:
         pytest.skip("uv found no packages for verifiers' harness: offline")

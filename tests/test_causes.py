@@ -67,21 +67,21 @@ def test_every_variant_implements_a_stage_of_grpo_and_stands_in_its_causes_folde
 def test_an_empty_arm_is_the_causes_own_and_anything_else_is_the_arm_itself(tmp_path: Path) -> None:
     arms = {"half-rate": {}, "clip-tenth": {"training": {"max_grad_norm": 0.5}}}
     found = overlaid(tmp_path, hypotheses={"gradient-explosion": {"arms": arms}})
-    assert told(found.arms["gradient-explosion"]) == {
-        "half-rate": {"swap": ["importance_ratio"], "training": {"learning_rate": 2.0e-4}},
-        "clip-tenth": {"training": {"max_grad_norm": 0.5}},
-    }
+    own = {"swap": ["importance_ratio"], "training": {"learning_rate": 2.0e-4}}
+    assert told(found.arms["gradient-explosion"]) == {**arms, "half-rate": own}
 
 
 def test_an_overlay_adds_to_an_arm_that_params_yaml_leaves_to_the_cause(tmp_path: Path) -> None:
     """Where params.yaml has {}, the cause's own stages and settings stay beside what the overlay says."""
-    over: dict[str, Any] = {"kl-penalty": {"arms": {"kl-beta-0": {"swap": ["kl"]}}}}
-    found = overlaid(tmp_path, hypotheses=over).arms["kl-penalty"]
-    assert told(found["kl-beta-0"]) == {"training": {"kl_beta": 0.0}, "swap": ["kl"]}
-    over = {"hidden-context": {"arms": {"attention-mask": {"training": {"learning_rate": 1e-3}}}}}
-    found = overlaid(tmp_path, hypotheses=over).arms["hidden-context"]
-    assert found["attention-mask"].swap == ("attention_mask",)
-    assert found["attention-mask"].training == {"learning_rate": 1e-3}
+    rate = {"training": {"learning_rate": 1e-3}}
+    over: dict[str, Any] = {
+        "kl-penalty": {"arms": {"kl-beta-0": {"swap": ["kl"]}}},
+        "hidden-context": {"arms": {"attention-mask": rate}},
+    }
+    found = overlaid(tmp_path, hypotheses=over).arms
+    both = {"training": {"kl_beta": 0.0}, "swap": ["kl"]}
+    assert told(found["kl-penalty"]["kl-beta-0"]) == both
+    assert told(found["hidden-context"]["attention-mask"]) == {"swap": ["attention_mask"], **rate}
 
 
 def test_all_hypotheses_are_every_cause_with_each_of_its_own_arms(tmp_path: Path) -> None:
@@ -94,16 +94,17 @@ def test_all_hypotheses_are_every_cause_with_each_of_its_own_arms(tmp_path: Path
 
 
 def test_arms_of_an_adapter_are_left_out_of_all_where_none_is_trained(tmp_path: Path) -> None:
-    assert list(overlaid(tmp_path, hypotheses="all").arms["lora-weight-sync"]) == ["forced-sync"]
+    def found(**values: Any) -> dict[str, Any]:
+        return dict(overlaid(tmp_path, hypotheses="all", **values).arms["lora-weight-sync"])
+
+    assert list(found()) == ["forced-sync"]
     adapter = {"lora_r": 16, "lora_alpha": 32, "learning_rate": 2e-3}
-    found = overlaid(tmp_path, hypotheses="all", training=adapter).arms["lora-weight-sync"]
-    assert list(found) == ["forced-sync", "verified-sync", "full-fine-tuning"]
     full = {"lora_r": 0, "lora_alpha": 16, "learning_rate": 4e-4}
-    assert found["full-fine-tuning"].training == full
     # a case may have an adapter that the control has not
     case = {"mine": {"faults": [], "training": adapter}}
-    found = overlaid(tmp_path, hypotheses="all", case="mine", cases=case).arms["lora-weight-sync"]
-    assert found["full-fine-tuning"].training == full
+    for arms in (found(training=adapter), found(case="mine", cases=case)):
+        assert list(arms) == ["forced-sync", "verified-sync", "full-fine-tuning"]
+        assert arms["full-fine-tuning"].training == full
 
 
 def test_an_arm_whose_reward_parts_the_environment_lacks_is_left_out_of_all(tmp_path: Path) -> None:
@@ -147,13 +148,10 @@ def test_times_of_nothing_is_the_controls_or_what_stands_otherwise() -> None:
 # --- hypotheses
 
 
-FULL = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")
-
-
-@pytest.mark.parametrize("slug", hypothesis_names())
-def test_the_full_study_tests_every_hypothesis_with_at_least_one_arm(slug: str) -> None:
-    assert FULL.arms[slug]
-    assert slug in {run.hypothesis for run in runs(FULL)}
+def test_the_full_study_tests_every_hypothesis_with_at_least_one_arm() -> None:
+    full = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")
+    assert {slug for slug, arms in full.arms.items() if arms} >= set(hypothesis_names())
+    assert {run.hypothesis for run in runs(full)} >= set(hypothesis_names())
 
 
 def test_phases_follow_priorities_and_prerequisites() -> None:
@@ -169,10 +167,9 @@ def test_phases_follow_priorities_and_prerequisites() -> None:
 
 def test_in_a_phase_the_more_urgent_come_first_and_then_the_original_s_numbers() -> None:
     every = in_order(hypothesis_names())
-    assert every[:4] == [
-        *("lora-weight-sync", "eval-train-mismatch", "hidden-context", "sequence-mismatch")
-    ]
-    assert every[4:7] == ["advantage-scaling", "token-masking", "library-functionality"]
+    first = "lora-weight-sync eval-train-mismatch hidden-context sequence-mismatch"
+    second = "advantage-scaling token-masking library-functionality"
+    assert every[:7] == [*first.split(), *second.split()]
     assert every[-1] == "reward-signal"  # the only low one
     phases = [phase_of(slug, every) for slug in every]
     assert phases == sorted(phases)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import pytest
 import torch
 import yaml
@@ -19,10 +20,11 @@ from rlvr_debug.causes import check, hypothesis_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.files import read_table, read_yaml
-from rlvr_debug.report.charts import study_charts
+from rlvr_debug.report import charts
 from rlvr_debug.study.params import load_params
-from tests.copies import call
+from tests.copies import again, call
 from tests.in_process import called
+from tests.made_up_study import CAUSE_FOUND, Study
 from tests.pages import BLOCK
 
 CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
@@ -40,22 +42,40 @@ def changed(copied: Path) -> set[str]:
     return {line[3:] for line in status.splitlines() if "src/" in line or "M" in line[:2]}
 
 
-# --- a cause
-
-
-def skipped(copied: Path) -> Path:
-    """Add the cause as the page says: one folder, and no other file."""
-    done = call("cp -r examples/skipped_steps src/rlvr_debug/causes/", copied)
+def add(copied: Path, name: str, place: str) -> None:
+    """Add an example as the page says: one folder, and no other file."""
+    before = changed(copied)
+    done = call(f"cp -r examples/{name} src/rlvr_debug/{place}/", copied)
     assert done.returncode == 0, done.stdout
-    assert changed(copied) == {"src/rlvr_debug/causes/skipped_steps/"}
+    assert changed(copied) - before == {f"src/rlvr_debug/{place}/{name}/"}
+
+
+@pytest.fixture(scope="module")
+def extended(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with both examples."""
+    copied = again(original, tmp_path_factory.mktemp("extended") / "project")
+    add(copied, "skipped_steps", "causes")
+    add(copied, "reverse", "environments")
     return copied
 
 
-def test_a_study_of_a_new_cause_takes_its_arms_and_plants_its_variant(copied: Path) -> None:
-    skipped(copied)
+@pytest.mark.parametrize(
+    ("title", "example"), [("A cause", "skipped_steps"), ("An environment", "reverse")]
+)
+def test_what_is_added_is_one_folder_with_the_files_that_the_page_lists(
+    title: str, example: str
+) -> None:
+    listed = re.findall(r"^\| `(\w+\.\w+)` \|", section(title), re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "examples" / example).glob("*.*"))
+
+
+# --- a cause
+
+
+def test_a_study_of_a_new_cause_takes_its_arms_and_plants_its_variant(extended: Path) -> None:
     [overlay] = [body for _, body in BLOCK.findall(section("A cause")) if "study:" in body]
-    (copied / "mine.yaml").write_text(overlay, encoding="utf-8")
-    done = call("rlvr-debug plan --cores 2 --overlay mine.yaml", copied)
+    (extended / "mine.yaml").write_text(overlay, encoding="utf-8")
+    done = call("rlvr-debug plan --cores 2 --overlay mine.yaml", extended)
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith("Study skipped-steps: case skipped ")
     shown = (
@@ -64,9 +84,8 @@ def test_a_study_of_a_new_cause_takes_its_arms_and_plants_its_variant(copied: Pa
         "print(*sorted(a.arm for a in arms(p) if a.hypothesis == 'skipped-steps'))"
     )
     # clip-tenfold changes nothing that the case has of its own
-    assert (
-        call(f'python -c "{shown}"', copied).stdout == "clip-tenfold every-step every-step-alone\n"
-    )
+    found = call(f'python -c "{shown}"', extended).stdout.split()
+    assert found == ["clip-tenfold", "every-step", "every-step-alone"]
 
 
 def test_the_example_s_repairs_make_the_steps_that_its_variant_leaves_out() -> None:
@@ -100,29 +119,10 @@ def log_of_skipped_steps(path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def test_diagnosis_of_a_log_ranks_a_new_cause_and_its_overlay_has_its_arms(copied: Path) -> None:
-    log_of_skipped_steps(copied / "log.jsonl")
-    command = "rlvr-debug diagnose log.jsonl --gpus 0 --limit 1 --overlay-out mine.yaml"
-    before = call(command.replace("mine", "before"), copied).stdout
-    assert "skipped-steps" not in before
-    skipped(copied)
-    said = call(command, copied).stdout
-    assert re.search(
-        r"^1\. skipped-steps, \d+ % likely\n +In 40% of the rows no weight moves", said, re.M
-    )
-    assert "Next: rlvr-debug check train.py" in said
-    overlay = yaml.safe_load((copied / "mine.yaml").read_text(encoding="utf-8"))
-    assert overlay["hypotheses"]["skipped-steps"] == {
-        "arms": {
-            "every-step": {"swap": ["optimizer_step"]},
-            "clip-tenfold": {"training": {"max_grad_norm": 10.0}},
-        }
-    }
-
-
 @pytest.fixture
 def with_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The cause.yaml of that cause, in a copy of all causes which this process takes for the shipped ones."""
+    assert "skipped-steps" not in hypothesis_names()
     folder = shutil.copytree(Path(causes.__file__).parent, tmp_path / "causes")
     shutil.copytree(ROOT / "examples" / "skipped_steps", folder / "skipped_steps")
     monkeypatch.setattr(causes, "_HERE", folder)
@@ -138,6 +138,24 @@ def with_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     for name in set(sys.modules) - set(before):
         if name.startswith(causes.__name__):
             del sys.modules[name]
+
+
+def test_diagnosis_of_a_log_ranks_a_new_cause_and_its_overlay_has_its_arms(
+    with_skipped: Path, tmp_path: Path
+) -> None:
+    log, overlay = tmp_path / "log.jsonl", tmp_path / "mine.yaml"
+    log_of_skipped_steps(log)
+    words = f"rlvr-debug diagnose {log} --gpus 0 --limit 1 --overlay-out {overlay}"
+    said = called(main, *words.split()).stdout
+    found = r"^1\. skipped-steps, \d+ % likely\n +In 40% of the rows no weight moves"
+    assert re.search(found, said, re.M)
+    assert "Next: rlvr-debug check train.py" in said
+    assert read_yaml(overlay)["hypotheses"]["skipped-steps"] == {
+        "arms": {
+            "every-step": {"swap": ["optimizer_step"]},
+            "clip-tenfold": {"training": {"max_grad_norm": 10.0}},
+        }
+    }
 
 
 @pytest.mark.parametrize(
@@ -164,27 +182,19 @@ def test_the_table_of_faults_has_a_new_cause_s_variant(with_skipped: Path) -> No
     )
 
 
-def test_a_new_hypothesis_is_written_with_all_that_one_says(copied: Path) -> None:
-    done = call("rlvr-debug new-hypothesis my-cause", copied)
-    path, then = done.stdout.splitlines()
+def test_a_new_hypothesis_is_written_with_all_that_one_says(extended: Path) -> None:
+    listed = "from rlvr_debug.causes import *; print(load_hypothesis('my-cause').claim)"
+    new = "rlvr-debug new-hypothesis my-cause"
+    path, then, claim, again = call(
+        f'{new}; python -c "{listed}"; {new}', extended
+    ).stdout.splitlines()
     assert path == "src/rlvr_debug/causes/my_cause/cause.yaml"
     assert then.endswith("rlvr-debug plan --hypothesis my-cause")
-    listed = "from rlvr_debug.causes import *; print(load_hypothesis('my-cause').claim)"
-    assert call(f'python -c "{listed}"', copied).stdout == "TODO\n"
-    again = call("rlvr-debug new-hypothesis my-cause", copied)
-    assert again.returncode == 2
-    assert "exists; choose another name" in again.stdout
+    assert claim == "TODO"
+    assert "exists; choose another name" in again
 
 
 # --- an environment
-
-
-def reverse(copied: Path) -> Path:
-    """Add the environment as the page says: one folder, and no other file."""
-    done = call("cp -r examples/reverse src/rlvr_debug/environments/", copied)
-    assert done.returncode == 0, done.stdout
-    assert changed(copied) == {"src/rlvr_debug/environments/reverse/"}
-    return copied
 
 
 def overlay_of(copied: Path) -> str:
@@ -196,7 +206,7 @@ def overlay_of(copied: Path) -> str:
 
 @pytest.mark.heavy
 def test_a_new_environment_is_prepared_and_audited(copied: Path) -> None:
-    reverse(copied)
+    add(copied, "reverse", "environments")
     overlay = overlay_of(copied)
     done = call(f"rlvr-debug run --overlay {overlay} -- results/audit/reverse.json", copied)
     assert done.returncode == 0, done.stdout
@@ -209,7 +219,7 @@ def test_a_new_environment_is_prepared_and_audited(copied: Path) -> None:
 
 @pytest.mark.heavy
 def test_a_new_environment_has_a_study_with_the_defaults_of_its_settings(copied: Path) -> None:
-    reverse(copied)
+    add(copied, "reverse", "environments")
     done = call(f"rlvr-debug plan --cores 2 --overlay {overlay_of(copied)}", copied)
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith("Study reverse: ")
@@ -229,7 +239,7 @@ def test_a_new_environment_is_a_taskset_of_verifiers_by_the_module_that_the_page
     copied: Path,
 ) -> None:
     pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
-    reverse(copied)
+    add(copied, "reverse", "environments")
     page = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
     [module] = [body for _, body in BLOCK.findall(page) if "TASKSETS[" in body]
     (copied / "rlvr_debug_reverse.py").write_text(module, encoding="utf-8")
@@ -246,12 +256,11 @@ def test_a_new_environment_is_a_taskset_of_verifiers_by_the_module_that_the_page
     ("overlay", "said"), CASES["what a new environment does not take is refused in one line"]
 )
 def test_what_a_new_environment_does_not_take_is_refused_in_one_line(
-    overlay: dict[str, Any], said: str, copied: Path
+    overlay: dict[str, Any], said: str, extended: Path
 ) -> None:
-    reverse(copied)
     text = yaml.safe_dump({"study": "reverse", **overlay})
-    (copied / "reverse.yaml").write_text(text, encoding="utf-8")
-    done = call("rlvr-debug plan --cores 2 --overlay reverse.yaml", copied)
+    (extended / "reverse.yaml").write_text(text, encoding="utf-8")
+    done = call("rlvr-debug plan --cores 2 --overlay reverse.yaml", extended)
     assert done.returncode == 2
     assert said in done.stdout
     assert len(done.stdout.splitlines()) == 1
@@ -260,27 +269,22 @@ def test_what_a_new_environment_does_not_take_is_refused_in_one_line(
 # --- a chart
 
 
-def test_a_chart_is_one_function_and_one_entry(copied: Path) -> None:
-    folder = copied / "src" / "rlvr_debug" / "report"
-    with (folder / "charts.yaml").open("a", encoding="utf-8") as file:
-        file.write(
-            "- {name: gains, title: Gains, label: Gains of the arms, caption: How to read it.}\n"
-        )
-    with (folder / "charts.py").open("a", encoding="utf-8") as file:
-        file.write(
-            "\n\ndef gains_chart(tables: Tables, minimum_effect: float) -> alt.TopLevelMixin:\n"
-            '    return alt.Chart(tables["arms"]).mark_bar().encode(x="gain:Q", y="arm:N")\n'
-        )
-    made = (
-        "from pathlib import Path; from rlvr_debug.report.page import report_html; "
-        "from tests.made_up_study import *; "
-        "s = Study(Path('made'), CAUSE_FOUND); s.tables(); print(*sorted(s.charts())); "
-        "Path('page.html').write_text(report_html(s.results, REPORT_SETTINGS))"
-    )
-    done = call(f'python -c "{made}"', copied)
-    drawn = done.stdout.split()
-    assert sorted({*(chart.name for chart in study_charts()), "gains"}) == drawn, done.stdout
-    page = (copied / "page.html").read_text(encoding="utf-8")
+def test_a_chart_is_one_function_and_one_entry(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def gains(tables: charts.Tables, minimum_effect: float) -> Any:
+        return alt.Chart(tables["arms"]).mark_bar().encode(x="gain:Q", y="arm:N")
+
+    entry = "- {name: gains, title: Gains, label: Gains of the arms, caption: How to read it.}\n"
+    shipped = Path(charts.__file__).with_name("charts.yaml").read_text(encoding="utf-8")
+    before = [chart.name for chart in charts.study_charts()]
+    (tmp_path / "charts.yaml").write_text(shipped + entry, encoding="utf-8")
+    monkeypatch.setattr(charts, "__file__", str(tmp_path / "charts.py"))
+    monkeypatch.setattr(charts, "gains_chart", gains, raising=False)
+    study = Study(tmp_path / "made", CAUSE_FOUND)
+    study.tables()
+    assert sorted(study.charts()) == sorted([*before, "gains"])
+    page = study.report()
     assert 'data-chart="gains"' in page
     assert "How to read it." in page
 
@@ -292,8 +296,8 @@ def test_a_chart_is_one_function_and_one_entry(copied: Path) -> None:
 def test_a_study_of_a_new_environment_and_a_new_cause_ends_with_a_report_of_both(
     copied: Path,
 ) -> None:
-    reverse(copied)
-    call("cp -r examples/skipped_steps src/rlvr_debug/causes/", copied)
+    add(copied, "reverse", "environments")
+    add(copied, "skipped_steps", "causes")
     overlay = {
         "study": "both",
         "case": "skipped",
@@ -320,17 +324,6 @@ def test_a_study_of_a_new_environment_and_a_new_cause_ends_with_a_report_of_both
     assert "The optimizer leaves out steps" in page
 
 
-def test_a_cause_is_one_folder_with_the_files_that_the_page_lists() -> None:
-    listed = re.findall(r"^\| `(\w+\.\w+)` \|", section("A cause"), re.MULTILINE)
-    there = (ROOT / "examples/skipped_steps").glob("*.*")
-    assert sorted(listed) == sorted(path.name for path in there)
-
-
 def test_the_shipped_causes_are_those_of_the_page_of_hypotheses() -> None:
     page = (ROOT / "docs" / "hypotheses.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^### ([a-z-]+)$", page, re.M)) == set(hypothesis_names())
-
-
-def test_an_environment_is_one_folder_with_the_files_that_the_page_lists() -> None:
-    listed = re.findall(r"^\| `(\w+\.\w+)` \|", section("An environment"), re.MULTILINE)
-    assert sorted(listed) == sorted(path.name for path in (ROOT / "examples/reverse").glob("*.*"))

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, read_yaml, write_jsonl
 from rlvr_debug.models.places import BaseModel
 from rlvr_debug.processes import run_main
+from rlvr_debug.study import single
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.single import model_of
+from rlvr_debug.trainers.base import Job
 from scripts.train_flags import overlay_of, parser_of, train_by_flags
 
 CASES = read_yaml(Path(__file__).with_suffix(".yaml"))
@@ -31,11 +34,11 @@ ORIGINAL = [
 def rows_file(environment: str, folder: Path) -> str:
     path = folder / "given.jsonl"
     if environment == "musique":
-        rows = synthetic_musique(8, hops={2: 1}, paragraphs=6, same_relation=0.5, seed=0)
-        write_jsonl(path, (row.to_json() for row in rows))
+        musique = synthetic_musique(8, hops={2: 1}, paragraphs=6, same_relation=0.5, seed=0)
+        rows = [row.to_json() for row in musique]
     else:
-        numbers = synthetic_gsm8k(8, steps={1: 1}, seed=0)
-        write_jsonl(path, (row.to_json() for row in numbers))
+        rows = [row.to_json() for row in synthetic_gsm8k(8, steps={1: 1}, seed=0)]
+    write_jsonl(path, rows)
     return str(path)
 
 
@@ -100,12 +103,16 @@ def test_flags_are_settings_of_a_study_that_is_taken(
     assert {key: training[key] for key in expected} == expected
 
 
-def test_epochs_are_as_many_steps_as_rows_take(tmp_path: Path) -> None:
-    given = ["train", "--rows", rows_file("musique", tmp_path), "--max-new-tokens", "4"]
-    given += ["--num-epochs", "3", "--batch-size", "4", "--gradient-accumulation-steps", "4"]
-    train_by_flags("musique", [*given, "--num-generations", "4", "--output-dir", str(tmp_path)])
+def test_epochs_are_as_many_steps_as_rows_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[Job] = []
+    monkeypatch.setattr(single, "load_trainer", lambda _: SimpleNamespace(train=jobs.append))
+    given = ["train", "--rows", rows_file("musique", tmp_path), "--num-epochs", "3"]
+    given += ["--batch-size", "4", "--gradient-accumulation-steps", "4", "--num-generations", "4"]
+    train_by_flags("musique", [*given, "--output-dir", str(tmp_path)])
     # three times eight rows, four a step
-    assert len(list(read_jsonl(tmp_path / "metrics.jsonl"))) == 6
+    assert [job.run.training.steps for job in jobs] == [6]
 
 
 def test_a_model_is_a_folder_or_one_of_the_hub(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from rlvr_debug.processes import guarded
+from tests.shared import wait
 
 # a child in its group; both say that they are there, and do as they are told on SIGTERM
 PROGRAM = """
@@ -42,11 +43,12 @@ def argv(tmp_path: Path) -> list[str]:
 
 def pids(folder: Path) -> list[int]:
     """Of parent and child, when both are there."""
-    deadline = time.monotonic() + 30
-    while len(found := [f.read_text() for f in folder.glob("marks/*")]) < 2 or "" in found:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return [int(text) for text in found]
+
+    def found() -> list[str] | None:
+        texts = [file.read_text() for file in folder.glob("marks/*")]
+        return texts if len(texts) == 2 and all(texts) else None
+
+    return [int(text) for text in wait(found)]
 
 
 def gone(pid: int) -> bool:
@@ -73,13 +75,6 @@ def test_all_of_a_program_may_tidy_up_and_none_may_stay(
         assert 2 <= seconds < 5
 
 
-def wait_until_removed(path: Path) -> None:
-    deadline = time.monotonic() + 5
-    while path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 STARTER = """
 import os, pathlib, sys, time
 from rlvr_debug.processes import guarded
@@ -97,12 +92,10 @@ def test_so_it_is_when_whoever_started_it_is_killed(
     found = pids(tmp_path)
     starter.send_signal(signal.SIGKILL)
     starter.wait()
-    deadline = time.monotonic() + 5
-    while not all(map(gone, found)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait(lambda: all(map(gone, found)), seconds=5)
     assert bool(list(tmp_path.glob("marks/*"))) == (on_sigterm == "ignore")
-    wait_until_removed(Path("/dev/shm", (tmp_path / "memory").read_text()))
+    memory = Path("/dev/shm", (tmp_path / "memory").read_text())
+    wait(lambda: not memory.exists(), seconds=5)
 
 
 def test_what_a_program_left_behind_is_ended_before_its_end_is_told(

@@ -21,11 +21,11 @@ from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError
 from rlvr_debug.replay import variants
 from rlvr_debug.replay.finding import FAILED, NotSeen
-from rlvr_debug.replay.mechanism import mechanism_of
+from rlvr_debug.replay.mechanism import Mechanism, mechanism_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
-from rlvr_debug.replay.variants import check_names
+from rlvr_debug.replay.variants import check_knobs, check_names
 from tests.check_answer import CAUSES, case_answer
 from tests.in_process import called
 from tests.small_record import change
@@ -70,31 +70,31 @@ def line_of(path: Path, text: str) -> int:
     [
         ("{scale: none}", "{scal: none}", "unknown key 'scal': did you mean 'scale'?"),
         ("{epsilon: 1.0e-8}", "{epsilon: tiny}", "key 'epsilon' is text 'tiny', expected a number"),
-        (
-            "{then: clipped to 1}",
-            "{then: cliped to 1}",
-            "key 'then' is text 'cliped to 1', expected one of",
-        ),
+        ("{then: clipped to 1}", "{then: cliped to 1}", "key 'then' is text 'cliped to 1', expected one of"),
         ("{biased: true}", "{biased: 1}", "key 'biased' is 1, expected true or false"),
     ],
 )  # fmt: skip
-def test_a_knob_that_a_segment_has_not_is_its_finding_and_the_others_answer(
-    old: str, new: str, said: str, folder: Path, causes: Causes
+def test_a_knob_that_a_segment_has_not_is_named_with_its_line(
+    old: str, new: str, said: str, causes: Causes
 ) -> None:
     path = causes("advantage-scaling", old, new)
+    [knobs] = [segment.knobs for segment in SEGMENTS if segment.name == "advantages"]
+    place = re.escape(f"{path}:{line_of(path, new)}: {said}")
+    with pytest.raises(InputError, match=f"^{place}"):
+        check_knobs("advantages", knobs)
+
+
+def test_a_segment_that_could_not_be_computed_is_its_finding_and_the_others_answer(
+    folder: Path, causes: Causes
+) -> None:
+    path = causes("advantage-scaling", "{scale: none}", "{scal: none}")
     done = checked(folder, "--json")
     assert (done.returncode, done.stderr) == (2, "")
     segments = {each["segment"]: each for each in json.loads(done.stdout)["segments"]}
-    assert segments["advantages"]["status"] == FAILED
-    assert segments["advantages"]["note"].startswith(f"{path}:{line_of(path, new)}: {said}")
-    others = {each["status"] for name, each in segments.items() if name != "advantages"}
-    assert others <= {"agrees", "none", "not seen"}
-
-
-def test_a_segment_that_could_not_be_computed_is_no_agreement_in_words(
-    folder: Path, causes: Causes
-) -> None:
-    causes("advantage-scaling", "{scale: none}", "{scal: none}")
+    failed = segments.pop("advantages")
+    assert (failed["status"], failed["note"].startswith(f"{path}:")) == (FAILED, True)
+    assert {each["status"] for each in segments.values()} <= {"agrees", "none", "not seen"}
+    # in words it is no agreement
     done = checked(folder)
     assert done.returncode == 2
     assert "  advantages  could not be computed  " in done.stdout
@@ -145,16 +145,11 @@ def _values(kind: Any) -> list[Any]:
 # --- mechanisms
 
 
-def changed(answer: dict[str, Any], segment: str, **told: Any) -> dict[str, Any]:
-    segments = [{**s, **told} if s["segment"] == segment else s for s in answer["segments"]]
-    return {**answer, "segments": segments}
-
-
 @given(st.sets(st.sampled_from(CAUSES)))
 def test_a_mechanism_is_there_where_its_name_is_and_nowhere_else(present: set[str]) -> None:
     answer = case_answer(*present)
-    assert {slug for slug in CAUSES if mechanism_of(slug, answer).present} == present
-    assert not [slug for slug in CAUSES if mechanism_of(slug, answer).present is None]
+    found = {slug: mechanism_of(slug, answer).present for slug in CAUSES}
+    assert found == {slug: slug in present for slug in CAUSES}
 
 
 @pytest.mark.parametrize("slug", CAUSES)
@@ -165,62 +160,61 @@ def test_what_was_not_seen_is_not_absent(slug: str) -> None:
     assert mechanism_of(slug, {}).present is None
 
 
-def test_what_nothing_known_gives_shows_the_cause_that_claims_any_deviation_of_its_segment() -> (
-    None
-):
-    answer = changed(case_answer(), "loss mask", status="deviates", note="40 of 154 tokens")
-    assert mechanism_of("token-masking", answer).present is True
-    found = mechanism_of("context-truncation", answer)
-    assert found.present is None
-    assert "nothing known gives: 40 of 154 tokens" in found.text
-    assert mechanism_of("hidden-context", answer).present is False
+def deviating(segment: str, *by: str, cause: str = "gradient-explosion") -> dict[str, Any]:
+    """An answer in which that segment deviates as by these of the cause's, or as by nothing known."""
+    answer, names = case_answer(), [{"name": name, "cause": cause} for name in by]
+    [own] = [each for each in answer["segments"] if each["segment"] == segment]
+    own.update(status="deviates", note="40 of 154 tokens", names=names)
+    return answer
 
 
-def test_what_nothing_known_gives_is_no_claim_of_the_nearest_cause() -> None:
-    answer = changed(case_answer(), "loss", status="deviates", note="40 of 154 tokens")
-    for slug in ("loss-aggregation", "kl-penalty", "token-masking", "gradient-explosion"):
-        found = mechanism_of(slug, answer)
-        assert found.present is None
-        assert "nothing known gives: 40 of 154 tokens" in found.text
-    assert mechanism_of("hidden-context", answer).present is False
+OF_LOSS = ("loss-aggregation", "kl-penalty", "token-masking", "gradient-explosion")
 
 
-@pytest.mark.parametrize("name", ["the ratio is inverted", "the ratio is inverted and halved"])
-def test_a_known_deviation_that_is_only_near_to_a_cause_neither_shows_it_nor_rules_it_out(
-    name: str,
+@pytest.mark.parametrize(
+    ("segment", "present"),
+    [
+        ("loss mask", {"token-masking": True, "context-truncation": None, "hidden-context": False}),
+        ("loss", {**dict.fromkeys(OF_LOSS), "hidden-context": False}),
+    ],
+)
+def test_what_nothing_known_gives_shows_the_cause_that_claims_any_deviation_and_not_the_nearest(
+    segment: str, present: dict[str, bool | None]
 ) -> None:
-    names = [{"name": name, "cause": "gradient-explosion"}]
-    answer = changed(case_answer(), "loss", status="deviates", names=names)
-    found = mechanism_of("gradient-explosion", answer)
-    assert found.present is None
-    assert found.text == f"loss deviates as by '{name}', which is not what the hypothesis claims"
-    names = [*names, {"name": "the ratio is not clipped", "cause": "gradient-explosion"}]
-    both = changed(case_answer(), "loss", status="deviates", names=names)
+    found = {slug: mechanism_of(slug, deviating(segment)) for slug in present}
+    assert {slug: each.present for slug, each in found.items()} == present
+    told = [each.text for each in found.values() if each.present is None]
+    assert all("nothing known gives: 40 of 154 tokens" in text for text in told)
+
+
+def test_a_known_deviation_that_is_only_near_to_a_cause_neither_shows_it_nor_rules_it_out() -> None:
+    for name in ("the ratio is inverted", "the ratio is inverted and halved"):
+        said = f"loss deviates as by '{name}', which is not what the hypothesis claims"
+        found = mechanism_of("gradient-explosion", deviating("loss", name))
+        assert found == Mechanism(None, said)
+    both = deviating("loss", "the ratio is inverted", "the ratio is not clipped")
     assert mechanism_of("gradient-explosion", both).present is True
 
 
 def test_a_deviation_by_another_causes_name_is_no_mechanism_of_this_one() -> None:
-    names = [{"name": "the KL is subtracted", "cause": "kl-penalty"}]
-    answer = changed(case_answer(), "loss", status="deviates", names=names)
+    answer = deviating("loss", "the KL is subtracted", cause="kl-penalty")
     assert mechanism_of("kl-penalty", answer).present is True
     assert mechanism_of("loss-aggregation", answer).present is False
 
 
-@pytest.mark.parametrize(("passed", "present"), [(False, True), (True, False)])
-def test_a_consequence_out_of_its_bound_is_a_mechanism(passed: bool, present: bool) -> None:
+@pytest.mark.parametrize("passed", [False, True])
+def test_a_consequence_out_of_its_bound_is_a_mechanism(passed: bool) -> None:
     answer = case_answer()
-    answer["consequences"] = [
-        {**each, "passed": passed or each["name"] != "limits"} for each in answer["consequences"]
-    ]
+    [limits] = [each for each in answer["consequences"] if each["name"] == "limits"]
+    limits["passed"] = passed
     found = mechanism_of("context-truncation", answer)
-    assert found.present is present
+    assert found.present is not passed
     assert "share 0.25" in found.text
     assert mechanism_of("reward-signal", answer).present is False
 
 
 def test_a_localiser_has_no_mechanism() -> None:
-    found = mechanism_of("multi-step", case_answer())
-    assert (found.present, found.text) == (None, "")
+    assert mechanism_of("multi-step", case_answer()) == Mechanism(None, "")
 
 
 @pytest.mark.parametrize(

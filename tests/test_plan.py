@@ -16,9 +16,10 @@ from rlvr_debug.study.arms import runs
 from rlvr_debug.study.folder import jobs_to_do
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
-from rlvr_debug.study.plan import Rates, measured_runs, plan_text, planned, rates
+from rlvr_debug.study.plan import Measured, Rates, measured_runs, plan_text, planned, rates
 
-PARAMS = load_params(ROOT / "params.yaml")
+# a fixed design is planned without asking how many runs looks would choose
+PARAMS = replace(load_params(ROOT / "params.yaml"), design="fixed")
 RATES = Rates({"musique": 0.1, "gsm8k": 0.05}, 0.1, 1e6, "measured on 3 runs of study x")
 OVERLAYS = [None, *sorted(ROOT.glob("studies/*.yaml")), *sorted(ROOT.glob("tests/studies/*.yaml"))]
 
@@ -66,20 +67,15 @@ def results(tmp_path: Path) -> Results:
     return Results(tmp_path / "results")
 
 
-def test_weights_with_two_names_are_on_the_disk_once(results: Results) -> None:
+def test_a_step_s_number_is_no_second_of_it_and_weights_with_two_names_are_there_once(
+    results: Results,
+) -> None:
     """An adapter's are in adapter/ too."""
     run = results.add("case")
-    before = [each.size for each in measured_runs(results.folder)]
     (run / "adapter").mkdir()
     (run / "adapter" / "adapter_model.safetensors").hardlink_to(run / "model.safetensors")
-    assert [each.size for each in measured_runs(results.folder)] == before
-
-
-def test_the_number_of_a_step_is_no_second_of_it(results: Results) -> None:
-    results.add("case")
-    [found] = measured_runs(results.folder)
-    assert (found.environment, found.seconds) == ("musique", 4 / 16)
-    assert found.size > 1000
+    size = 1000 + (run / "timings.jsonl").stat().st_size
+    assert [*measured_runs(results.folder)] == [Measured("musique", 4 / 16, size)]
 
 
 def test_seconds_of_a_whole_program_are_taken_as_they_are(results: Results) -> None:
@@ -172,14 +168,11 @@ def test_hypotheses_stand_in_the_order_of_their_tests_with_what_each_costs() -> 
     found = planned(params, {}, 2, RATES, free=10**10)
     by_slug = {each.hypothesis: each for each in found.hypotheses}
     assert list(by_slug) == in_order(params.arms)
-    first = found.hypotheses[0]
-    assert (first.hypothesis, first.number, first.priority, first.phase) == (
-        *("lora-weight-sync", "H06", "critical"),
-        1,
-    )
-    assert by_slug["kl-penalty"].after == ("advantage-scaling",)
     # of its arms one is the case, and trained for no hypothesis; the others on three seeds each
-    assert first.trainings == 6
+    first = by_slug["lora-weight-sync"]
+    told = (first.number, first.priority, first.phase, first.trainings)
+    assert told == ("H06", "critical", 1, 6)
+    assert by_slug["kl-penalty"].after == ("advantage-scaling",)
     # gsm8k is trained for whichever needs it first
     assert (by_slug["library-functionality"].trainings, by_slug["multi-step"].trainings) == (3, 3)
     others = {run.name for run in runs(params) if not run.hypothesis}
@@ -188,21 +181,23 @@ def test_hypotheses_stand_in_the_order_of_their_tests_with_what_each_costs() -> 
         assert each.whole is not None
         assert (each.whole.seconds > 0) == (each.trainings > 0)
     lines = plan_text(found).splitlines()
-    [line] = [line for line in lines if "gradient-explosion" in line]
-    assert line.split()[:6] == ["3", "gradient-explosion", "H08", "(second)", "medium", "6"]
-    assert lines[lines.index(line) + 1].strip() == "after advantage-scaling"
-    assert "lora-weight-sync" in json.dumps(asdict(found))
+    [place] = [n for n, line in enumerate(lines) if "gradient-explosion" in line]
+    assert lines[place].split()[:6] == ["3", "gradient-explosion", "H08", "(second)", "medium", "6"]
+    assert lines[place + 1].strip() == "after advantage-scaling"
 
 
-def test_a_plan_of_one_seed_says_that_it_decides_nothing() -> None:
-    fixed = replace(PARAMS, design="fixed")
-    for seeds, said in (((0,), True), ((0, 1), False)):
-        found = planned(replace(fixed, seeds=seeds), {}, 2, RATES, free=10**10)
-        assert ("One seed decides nothing." in plan_text(found)) == said
+def test_a_plan_of_one_seed_or_of_gated_phases_says_what_that_means() -> None:
+    plain = replace(PARAMS, seeds=(0, 1))
+    for params, said in (
+        (replace(plain, seeds=(0,)), "One seed decides nothing."),
+        (replace(plain, phases="gated"), "Phases are gated"),
+    ):
+        assert said in text_of(params, {})
+        assert said not in text_of(plain, {})
 
 
 def test_a_hypothesis_that_the_trainer_has_no_experiment_for_is_told_why() -> None:
-    params = replace(PARAMS, trainer="trl", case="healthy", design="fixed", phases="all")
+    params = replace(PARAMS, trainer="trl", case="healthy", phases="all")
     found = planned(params, {}, 2, RATES, free=10**10)
     by_slug = {each.hypothesis: each for each in found.hypotheses}
     assert "no counterpart for attention-mask: stage" in by_slug["hidden-context"].missing
@@ -211,11 +206,6 @@ def test_a_hypothesis_that_the_trainer_has_no_experiment_for_is_told_why() -> No
     [place] = [n for n, line in enumerate(lines) if " hidden-context " in line]
     assert lines[place + 1] == "        no experiment with trainer trl: use rlvr-debug check"
     assert "no experiment" not in plan_text(planned(PARAMS, {}, 2, RATES, free=10**10))
-
-
-def test_a_gated_study_says_that_jobs_may_follow() -> None:
-    assert "Phases are gated" in text_of(replace(PARAMS, phases="gated"), {})
-    assert "gated" not in text_of(PARAMS, {})
 
 
 @pytest.mark.parametrize(

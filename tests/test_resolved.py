@@ -11,13 +11,13 @@ from rlvr_debug import blocks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
-from rlvr_debug.jobs import Evaluation, Serving, read_job, settings_digest
+from rlvr_debug.jobs import Evaluation, Serving, Trained, read_job, settings_digest
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
 from rlvr_debug.trainers.base import Job
 from rlvr_debug.verdicts.unchanged import Comparing
-from tests.study_file import changed
+from tests.study_file import changed, overlaid
 
 DEFAULT = load_params(ROOT / "params.yaml")
 SHIPPED = sorted((ROOT / "studies").glob("*.yaml"))
@@ -65,24 +65,18 @@ def test_a_job_reads_what_the_workflow_resolved(overlay: Path | None, tmp_path: 
 
 
 def test_the_order_of_keys_changes_neither_the_file_nor_what_a_job_is_told(tmp_path: Path) -> None:
-    both = [
-        resolve(params, Path())
-        for params in (DEFAULT, blocks.checked(Params, turned(blocks.told(DEFAULT)), "params"))
-    ]
-    texts = []
-    for study in both:
-        write_study(study, tmp_path / "study.json")
-        texts.append((tmp_path / "study.json").read_text(encoding="utf-8"))
-    assert texts[0] == texts[1]
-    assert digests(both[0]) == digests(both[1])
+    study = resolve(DEFAULT, Path())
+    other = resolve(blocks.checked(Params, turned(blocks.told(DEFAULT)), "params"), Path())
+    for name, each in (("a", study), ("b", other)):
+        write_study(each, tmp_path / name / "study.json")
+    assert (tmp_path / "a/study.json").read_bytes() == (tmp_path / "b/study.json").read_bytes()
+    assert digests(study) == digests(other)
 
 
 def touched(**keys: Any) -> set[str]:
     """The jobs of the default study that are told something else with these values of params.yaml."""
-    before, after = (
-        digests(resolve(DEFAULT, Path())),
-        digests(resolve(changed(DEFAULT, **keys), Path())),
-    )
+    before = digests(resolve(DEFAULT, Path()))
+    after = digests(resolve(changed(DEFAULT, **keys), Path()))
     return {job for job in before if before[job] != after.get(job)}
 
 
@@ -117,16 +111,14 @@ def test_trainings_share_a_server_of_vllm_as_params_yaml_says(shared_by: str) ->
     params = changed(DEFAULT, sampler="vllm", vllm=vllm, training={"lora_r": 8})
     study = resolve(params, Path())
     run = study.run("musique/case/0")
-    endpoint = study.training(run.name).sampling.endpoint
     place = {"run": None, "arm": "case", "study": "study"}[shared_by]
     expected = Path(f"results/server/musique/{place}/endpoint.json") if place else None
-    assert endpoint == study.shared_server(run) == expected
+    assert study.training(run.name).sampling.endpoint == study.shared_server(run) == expected
     if not expected:
         return
     serving = study.serving_policies(expected)
     sharing = [r for r in study.trained.values() if study.shared_server(r) == expected]
-    assert serving.trained is not None
-    assert (serving.trained.policies, serving.trained.lora_r) == (len(sharing), 8)
+    assert serving.trained == Trained(8, len(sharing))
     assert serving.sampling.server["port"] == 0
     assert {r.arm for r in sharing} == {"case"} if shared_by == "arm" else len(sharing) > 3
     with pytest.raises(InputError, match="no run of the study samples from this server"):
@@ -165,53 +157,32 @@ def test_a_file_without_the_job_is_one_line(text: str, said: str, tmp_path: Path
 
 
 # arms as the first params.yaml had them, each with all that it changes
-FIRST = """
-study: mine
-seeds: [0, 1]
-design: fixed
-training: {steps: 8}
-hypotheses:
-  hidden-context:
-    arms:
-      attention-mask: {swap: [attention_mask]}
-  sequence-mismatch:
-    arms:
-      prompt-tools: {swap: [trained_prompt]}
-      generation-prompt: {swap: [trained_tool_turn]}
-  kl-penalty:
-    arms:
-      kl-beta-0: {training: {kl_beta: 0.0}}
-  advantage-scaling:
-    arms:
-      no-scaling: {training: {scale_rewards: none}}
-  lora-weight-sync:
-    arms:
-      forced-sync: {swap: [sync]}
-  library-functionality:
-    arms:
-      gsm8k: {environment: gsm8k}
-"""
-NAMED = "study: mine\ndesign: fixed\nseeds: [0, 1]\ntraining: {steps: 8}\n"
-
-
-def loaded(text: str, folder: Path) -> Params:
-    overlay = folder / "mine.yaml"
-    overlay.write_text(text, encoding="utf-8")
-    return load_params(ROOT / "params.yaml", overlay)
+FIRST: dict[str, Any] = {
+    "hidden-context": {"attention-mask": {"swap": ["attention_mask"]}},
+    "sequence-mismatch": {
+        "prompt-tools": {"swap": ["trained_prompt"]},
+        "generation-prompt": {"swap": ["trained_tool_turn"]},
+    },
+    "kl-penalty": {"kl-beta-0": {"training": {"kl_beta": 0.0}}},
+    "advantage-scaling": {"no-scaling": {"training": {"scale_rewards": "none"}}},
+    "lora-weight-sync": {"forced-sync": {"swap": ["sync"]}},
+    "library-functionality": {"gsm8k": {"environment": "gsm8k"}},
+}
+NAMED = {"design": "fixed", "seeds": [0, 1], "training": {"steps": 8}}
 
 
 def test_arms_that_are_spelled_out_as_in_the_first_version_are_those_of_their_causes(
     tmp_path: Path,
 ) -> None:
-    assert (
-        resolve(loaded(FIRST, tmp_path), ROOT).runs == resolve(loaded(NAMED, tmp_path), ROOT).runs
-    )
+    spelled = {slug: {"arms": arms} for slug, arms in FIRST.items()}
+    first = resolve(overlaid(tmp_path, **NAMED, hypotheses=spelled), ROOT)
+    assert first.runs == resolve(overlaid(tmp_path, **NAMED), ROOT).runs
 
 
 def test_a_study_that_was_resolved_before_a_key_was_there_is_read(tmp_path: Path) -> None:
     """A newer key that says what was so before stands in no resolved study, so that nothing runs again for it either."""
     path = tmp_path / "study.json"
-    write_study(resolve(loaded(NAMED, tmp_path), ROOT), path)
+    write_study(resolve(overlaid(tmp_path, **NAMED), ROOT), path)
     params = read_json(path)["params"]
     assert "verifiers_rows" not in params["evaluation"]
     assert read_study(path).params.evaluation.verifiers_rows == 0

@@ -13,6 +13,17 @@ from rlvr_debug.report import committed
 from rlvr_debug.report.committed import beside_committed
 
 
+def git(root: Path, *words: str) -> None:
+    author = ("-c", "user.name=someone", "-c", "user.email=some@one")
+    subprocess.run(["git", *author, *words], cwd=root, capture_output=True, check=True)
+
+
+def commit(folder: Path) -> None:
+    """Commit all that is in the folder."""
+    git(folder, "add", "-A", ".")
+    git(folder, "commit", "-qm", "all")
+
+
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """Return the results of a made-up study."""
@@ -47,15 +58,10 @@ def test_a_report_over_a_megabyte_or_half_a_study_leaves_what_is_there(
 
 
 def test_results_name_a_commit_that_has_all_that_made_them(tmp_path: Path) -> None:
-    def git(*words: str) -> None:
-        author = ("-c", "user.name=someone", "-c", "user.email=some@one")
-        subprocess.run(["git", *author, *words], cwd=tmp_path, check=True, capture_output=True)
-
-    git("init", "-q")
     for name in ("results/metrics.json", "params.yaml"):
         write_text(tmp_path / name, "1")
-    git("add", "-A")
-    git("commit", "-qm", "all")
+    git(tmp_path, "init", "-q")
+    commit(tmp_path)
     write_text(tmp_path / "results" / "metrics.json", "2")
     assert len(_commit(tmp_path)) >= 7
     write_text(tmp_path / "params.yaml", "2")
@@ -67,11 +73,7 @@ def test_results_name_a_commit_that_has_all_that_made_them(tmp_path: Path) -> No
 
 
 VERDICTS = "hypothesis,status\nkl-penalty,{}\nmulti-step,pending\n"
-
-
-def git(root: Path, *arguments: str) -> None:
-    author = ("-c", "user.name=someone", "-c", "user.email=some@one")
-    subprocess.run(["git", *author, *arguments], cwd=root, capture_output=True, check=True)
+GAINS: dict[str, Any] = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}
 
 
 def write(
@@ -86,11 +88,10 @@ def write(
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    write(tmp_path, a=0.1, b=0.2, c=0.3, d=0.4)
+    write(tmp_path, **GAINS)
     git(tmp_path, "init", "-q")
     assert beside_committed(tmp_path) == []  # nothing is committed
-    git(tmp_path, "add", "-A")
-    git(tmp_path, "commit", "-qm", "results")
+    commit(tmp_path)
     return tmp_path
 
 
@@ -110,10 +111,9 @@ def test_of_figures_that_differ_the_largest_changes_of_gains_are_told(study: Pat
 
 
 def test_another_verdict_is_told_and_another_study_is_not_compared(study: Path) -> None:
-    write(study, "validated", a=0.1, b=0.2, c=0.3, d=0.4)
+    write(study, "validated", **GAINS)
     [said, verdict] = beside_committed(study)
-    assert "0 of 8 figures" in said
-    assert "1 of 2 verdicts differ" in said
+    assert said.startswith("0 of 8 figures and 1 of 2 verdicts differ")
     assert verdict == "  kl-penalty: invalidated to validated"
     write(study, "validated", "seeds: [0, 1]\n", a=0.9)
     assert beside_committed(study) == []
@@ -123,15 +123,12 @@ def test_an_overlay_s_study_is_held_to_what_is_committed_below_results(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(committed, "ROOT", study)
-    own = study / "studies" / "mine"
+    own, kept = study / "studies" / "mine", study / "results" / "mine"
     write(own, a=0.5)
-    kept: dict[str, Any] = {"arms": {"a": {"gain": 0.1, "slope": 4.5}}}
-    (study / "results" / "mine" / "tables").mkdir(parents=True)
     for name in ("study.json", "tables/verdicts.csv"):
-        write_text(study / "results" / "mine" / name, (own / "results" / name).read_text())
-    write_json(study / "results" / "mine" / "metrics.json", kept)
-    git(study, "add", "results")
-    git(study, "commit", "-qm", "results of mine")
+        write_text(kept / name, (own / "results" / name).read_text())
+    write_json(kept / "metrics.json", {"arms": {"a": {"gain": 0.1, "slope": 4.5}}})
+    commit(study / "results")
     [said, told] = beside_committed(own, overlaid=True)
     assert said.startswith("1 of 2 figures and 0 of 2 verdicts differ")
     assert told == "  arms.a.gain: 0.1 to 0.5 (+0.4)"

@@ -7,6 +7,7 @@ import logging
 import pickle
 import re
 from collections.abc import Callable
+from functools import cache
 from types import MethodType, SimpleNamespace
 from typing import Any
 
@@ -20,20 +21,37 @@ from transformers import TrainerCallback
 
 import rlvr_debug
 from rlvr_debug.recorders.trl import live, recorder, seams, steps
+from rlvr_debug.recorders.trl.sampler_calls import function_calls
+from rlvr_debug.replay.record import Call
 from rlvr_debug.replay.segments import SEGMENTS
-from tests.test_check import built, checked, length_and_answer, same_weights, statuses, train
-
-__all__ = ["built"]
+from tests.test_check import (
+    built,
+    by_hand,
+    length_and_answer,
+    overriding,
+    placed,
+    same_weights,
+    statuses,
+    train,
+)
 
 HOOKS = [what for what in seams._READ_BY if what not in ("the check", "saved weights")]
 
 
-@pytest.fixture(scope="module")
-def plain(built: Callable[..., Any]) -> Any:
+@cache
+def trained(kind: Any = None) -> Any:
     """Return a trainer that has trained without a check."""
-    trainer = built()
+    trainer = built(kind)
     train(trainer)
     return trainer
+
+
+def live_checked(trainer: Any) -> list[Any]:
+    """Return the answers of a check of every step."""
+    callback = live.LiveCheck(trainer, every=1)
+    trainer.add_callback(callback)
+    train(trainer)
+    return callback.answers
 
 
 def fail(*_: Any, **__: Any) -> None:
@@ -60,21 +78,15 @@ AFTER = ("generations", "rewards", "losses", "log-probabilities", "gradients")
     [*((hook, "before") for hook in HOOKS), *((hook, "after") for hook in AFTER)],
 )
 def test_whatever_fails_in_recording_is_not_seen_and_the_run_ends_in_the_same_weights(
-    built: Callable[..., Any],
-    plain: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    hook: str,
-    part: str,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hook: str, part: str
 ) -> None:
     failing(monkeypatch, hook, part)
     trainer = built()
     with caplog.at_level(logging.WARNING, "rlvr_debug"):
-        answer = checked(trainer)
-    assert same_weights(plain, trainer)
+        answer = placed(trainer)
+    assert same_weights(trained(), trainer)
     [said] = [line for line in caplog.messages if line.startswith("rlvr-debug: ")]
     assert f"{hook} could not be recorded, and the training goes on: " in said
-    assert answer["first"] is None, answer["answer"]
     parts = {*seams._READ_BY[hook]}
     lost = {s.name for s in SEGMENTS if {s.name, s.of, "all"} & parts}
     notes = {each["segment"]: each["note"] for each in answer["segments"]}
@@ -92,42 +104,38 @@ def test_no_hook_is_put_in_place_without_the_guard() -> None:
     assert hooks == [f'self._seams.guarded("{what}"' for what in ("gradients", "forward passes")]
 
 
+class Stepping:
+    def step(self) -> int:
+        return 1
+
+
+def waiting(*_: Any) -> seams.Watching:
+    yield
+
+
 def test_a_method_that_was_watched_is_found_where_it_was() -> None:
-    class Trainer:
-        def step(self) -> int:
-            return 1
-
-    def hook() -> seams.Watching:
-        yield
-
-    trainer, own, watch = Trainer(), vars(Trainer)["step"], seams.Seams()
-    for place in (trainer, Trainer):
-        watch.around("weights", place, "step", lambda *_: hook())
+    trainer, own, watch = Stepping(), vars(Stepping)["step"], seams.Seams()
+    for place in (trainer, Stepping):
+        watch.around("weights", place, "step", waiting)
     assert "step" in vars(trainer)
-    assert vars(Trainer)["step"] is not own
+    assert vars(Stepping)["step"] is not own
     assert trainer.step() == 1
     watch.undo()
     assert "step" not in vars(trainer)
-    assert vars(Trainer)["step"] is own
+    assert vars(Stepping)["step"] is own
 
 
+@pytest.mark.parametrize("name", ["answered", "Recorder"])
 def test_a_live_check_that_cannot_be_made_does_not_end_the_run(
-    built: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    plain, watched = built(max_steps=4), built(max_steps=4)
-    train(plain)
-    for name in ("answered", "Recorder"):
-        callback = live.LiveCheck(watched, every=2)
-        with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "rlvr_debug"):
-            patch.setattr(live, name, fail)
-            watched.add_callback(callback)
-            train(watched)
-            watched.remove_callback(callback)
-        assert watched.state.global_step == 4
-        assert same_weights(plain, watched)
-        assert not callback.answers
-        assert "RuntimeError: planted" in caplog.messages[-1]
-        watched = built(max_steps=4)
+    monkeypatch.setattr(live, name, fail)
+    watched = built()
+    with caplog.at_level(logging.WARNING, "rlvr_debug"):
+        assert not live_checked(watched)
+    assert watched.state.global_step == 2
+    assert same_weights(trained(), watched)
+    assert "RuntimeError: planted" in caplog.messages[-1]
 
 
 class Weighted:
@@ -135,10 +143,16 @@ class Weighted:
 
     __name__ = "weighted"
     last: list[float]
+    look: Callable[[], None] = staticmethod(lambda: None)
 
     def __call__(self, **columns: Any) -> list[float]:
+        self.look()
         self.last = length_and_answer(**columns)
         return self.last
+
+
+class Told(Weighted):
+    """One of a subclass."""
 
 
 class Looks(trl.GRPOTrainer):  # type: ignore[misc]
@@ -171,25 +185,18 @@ class Looks(trl.GRPOTrainer):  # type: ignore[misc]
         return super().compute_loss(*given, **named)
 
 
-def test_reward_functions_and_methods_stay_what_they_are(built: Callable[..., Any]) -> None:
-    class Told(Weighted):
-        def __call__(self, **columns: Any) -> list[float]:
-            watched.look()
-            return super().__call__(**columns)
-
+def test_reward_functions_and_methods_stay_what_they_are() -> None:
     function = Told()
-    plain, watched = built(Looks, reward=Weighted()), built(Looks, reward=function)
+    plain, watched = (built(Looks, reward=f, num_iterations=2) for f in (Weighted(), function))
+    function.look = watched.look
     train(plain)
-    answer = checked(watched)
+    answer = placed(watched)
     assert same_weights(plain, watched)
     assert watched.seen == {(id(function), MethodType, MethodType, list)}
-    assert answer["first"] is None
     assert statuses(answer)["rewards"] == statuses(answer)["advantages"] == "agrees"
 
 
-def test_copies_of_what_a_trainer_has_are_made_as_without_the_check(
-    built: Callable[..., Any],
-) -> None:
+def test_copies_of_what_a_trainer_has_are_made_as_without_the_check() -> None:
     """A user's callback copies and pickles, and its copies are what they would be: no recorder hangs on them."""
 
     class Copies(TrainerCallback):  # type: ignore[misc]
@@ -198,8 +205,7 @@ def test_copies_of_what_a_trainer_has_are_made_as_without_the_check(
             torch.save(model, buffer)
             buffer.seek(0)
             for copied in (copy.deepcopy(model), torch.load(buffer, weights_only=False)):
-                hooks = [v for k, v in vars(copied).items() if k.endswith("_hooks")]
-                assert not any(hooks)
+                assert not any(v for k, v in vars(copied).items() if k.endswith("_hooks"))
                 assert vars(copied).keys() == vars(model).keys()
             own = (trainer.optimizer, trainer.lr_scheduler, args, trainer.reward_funcs)
             callbacks = trainer.callback_handler.callbacks
@@ -212,32 +218,25 @@ def test_copies_of_what_a_trainer_has_are_made_as_without_the_check(
     plain, trainer = (built(gradient_checkpointing=False) for _ in range(2))
     train(plain)
     trainer.add_callback(Copies())
-    assert checked(trainer)["first"] is None
+    placed(trainer)
     assert same_weights(plain, trainer)
     assert {type(each) for each in made} == {TrainerCallback}
 
 
-class ReadsMore(trl.GRPOTrainer):  # type: ignore[misc]
-    """A trainer whose loss asks for log-probabilities of other sequences too."""
-
-    def compute_loss(self, model: Any, inputs: Any, **named: Any) -> Any:
-        loss = super().compute_loss(model, inputs, **named)
-        ids = inputs["completion_ids"][:, :2]
-        more = self._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 1)
-        return loss - 0.01 * more[0].mean()
+@overriding("compute_loss")
+def reads_more(trainer: Any, usual: Any, model: Any, inputs: Any, **named: Any) -> Any:
+    """Ask in the loss for log-probabilities of other sequences too."""
+    loss, ids = usual(model, inputs, **named), inputs["completion_ids"][:, :2]
+    more = trainer._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 1)
+    return loss - 0.01 * more[0].mean()
 
 
-def test_a_loss_that_reads_other_sequences_too_is_recorded_and_its_term_is_said(
-    built: Callable[..., Any],
-) -> None:
-    plain, watched = built(ReadsMore), built(ReadsMore)
-    train(plain)
-    callback = live.LiveCheck(watched, every=1)
-    watched.add_callback(callback)
-    train(watched)
-    assert same_weights(plain, watched)
-    assert len(callback.answers) == 2
-    for answer in callback.answers:
+def test_a_loss_that_reads_other_sequences_too_is_recorded_and_its_term_is_said() -> None:
+    watched = built(reads_more)
+    answers = live_checked(watched)
+    assert same_weights(trained(reads_more), watched)
+    assert len(answers) == 2
+    for answer in answers:
         assert answer["first"] == "loss"
         assert "other sequences have a gradient too" in answer["answer"]
         others = {name: status for name, status in statuses(answer).items() if name != "loss"}
@@ -246,71 +245,27 @@ def test_a_loss_that_reads_other_sequences_too_is_recorded_and_its_term_is_said(
         assert others["gradient"] == "not seen"
 
 
-class InHalves(trl.GRPOTrainer):  # type: ignore[misc]
-    """A trainer that samples each group in two calls."""
+def throwing(first: int = 0, last: int = 0) -> Any:
+    """Return a trainer that samples more than it trains on: so many before, or after."""
 
-    def _generate_single_turn(self, prompts: Any, *given: Any, **named: Any) -> Any:
-        inner = super()._generate_single_turn
-        places = [[n for n in range(len(prompts)) if n % 4 // 2 == half] for half in (0, 1)]
-        parts = [inner([prompts[n] for n in half], *given, **named) for half in places]
-        ids = dict(zip([*places[0], *places[1]], parts[0][0] + parts[1][0], strict=True))
-        return ([ids[n] for n in range(len(prompts))], None, *parts[0][2:])
+    def sampled(_: Any, usual: Any, prompts: Any, *given: Any, **named: Any) -> Any:
+        parts = [prompts[:first], prompts, prompts[:last]]
+        outs = [usual(part, *given, **named) for part in parts if part]
+        return outs[bool(first)]
 
-
-class Throws(trl.GRPOTrainer):  # type: ignore[misc]
-    """A trainer that samples more than it trains on: some first, or all of them twice."""
-
-    more = 4
-    before = True
-
-    def _generate_single_turn(self, prompts: Any, *given: Any, **named: Any) -> Any:
-        inner = super()._generate_single_turn
-        if self.before:
-            inner(prompts[: self.more], *given, **named)
-        out = inner(prompts, *given, **named)
-        if not self.before:
-            inner(prompts[: self.more], *given, **named)
-        return out
+    return overriding("_generate_single_turn")(sampled)
 
 
-class ThrowsAll(Throws):
-    more = 8
+@overriding("_calculate_rewards")
+def leaves_out(_: Any, usual: Any, inputs: Any, prompts: Any, completions: Any, ids: Any) -> Any:
+    """Leave completions out that are too long, as TRL does with those that have no reward."""
+    rewards = usual(inputs, prompts, completions, ids)
+    rewards[[len(each) > 8 for each in ids]] = torch.nan
+    return rewards
 
 
-class ThrowsLater(Throws):
-    before = False
-
-
-class ByParts(trl.GRPOTrainer):  # type: ignore[misc]
-    """A trainer with log-probabilities of its own, three rows at a time: the same numbers."""
-
-    def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **_: Any
-    ) -> Any:
-        chosen, entropies = [], []
-        for ids, read in zip(input_ids.split(3), attention_mask.split(3), strict=True):
-            logits = model(input_ids=ids, attention_mask=read).logits[:, -logits_to_keep - 1 : -1]
-            logprobs = (logits.float() / self.temperature).log_softmax(-1)
-            chosen.append(logprobs.gather(-1, ids[:, -logits_to_keep:, None])[..., 0])
-            entropies.append(-(logprobs.exp() * logprobs).sum(-1).detach())
-        return torch.cat(chosen), torch.cat(entropies), None
-
-
-class LeavesOut(trl.GRPOTrainer):  # type: ignore[misc]
-    """A trainer that leaves completions out that are too long, as TRL does with those that have no reward."""
-
-    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, ids: Any) -> Any:
-        rewards = super()._calculate_rewards(inputs, prompts, completions, ids)
-        rewards[[len(each) > 8 for each in ids]] = torch.nan
-        return rewards
-
-
-@pytest.mark.parametrize("kind", [ByParts, LeavesOut])
-def test_the_same_algorithm_by_other_means_is_no_fault(
-    built: Callable[..., Any], kind: Any
-) -> None:
-    answer = checked(built(kind))
-    assert answer["first"] is None, answer["answer"]
+def test_rows_that_are_left_out_as_trl_leaves_them_out_are_no_fault() -> None:
+    answer = placed(built(leaves_out))
     assert statuses(answer)["model inputs"] == statuses(answer)["rewards"] == "agrees"
 
 
@@ -344,38 +299,37 @@ class FillsUp(trl.GRPOTrainer):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
-    ("kind", "unused"), [(FillsUp, 1), (InHalves, 0), (Throws, 4), (ThrowsAll, 8), (ThrowsLater, 4)]
+    ("kind", "unused"),
+    [(FillsUp, 1), (throwing(first=4), 4), (throwing(first=8), 8), (throwing(last=4), 4)],
+    ids=["filled up", "some first", "all twice", "some later"],
 )
 def test_rollouts_that_are_sampled_in_parts_or_thrown_away_are_no_fault(
-    built: Callable[..., Any], kind: Any, unused: int
+    kind: Any, unused: int
 ) -> None:
-    plain, watched = built(kind), built(kind)
-    train(plain)
-    answer = checked(watched)
-    assert same_weights(plain, watched)
-    assert answer["first"] is None, answer["answer"]
-    assert {statuses(answer)[name] for name in ("prompt", "sampler", "tokens", "loss mask")} == {
-        "agrees"
-    }
+    watched = built(kind)
+    answer = placed(watched)
+    assert same_weights(trained(kind), watched)
+    found = statuses(answer)
+    assert {found[name] for name in ("prompt", "sampler", "tokens", "loss mask")} == {"agrees"}
     said = f"{unused} rollouts were sampled and not trained on"
-    assert (said in answer["notes"]) == bool(unused)
+    assert said in answer["notes"]
 
 
-def test_a_live_check_leaves_dropout_on(built: Callable[..., Any]) -> None:
-    def noisy() -> Any:
-        trainer = built(max_steps=2)
-        for layer in trainer.model.model.layers:
+class Noisy(trl.GRPOTrainer):  # type: ignore[misc]
+    """A trainer whose model has dropout."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        for layer in self.model.model.layers:
             layer.self_attn.attention_dropout = 0.3
-        return trainer
 
-    plain, watched = noisy(), noisy()
-    callback = live.LiveCheck(watched, every=1)
-    watched.add_callback(callback)
-    train(plain)
-    train(watched)
-    assert same_weights(plain, watched)
-    assert [answer["first"] for answer in callback.answers] == [None, None]
-    assert statuses(callback.answers[0])["gradient"] == "not seen"
+
+def test_a_live_check_leaves_dropout_on() -> None:
+    watched = built(Noisy)
+    answers = live_checked(watched)
+    assert same_weights(trained(Noisy), watched)
+    assert [answer["first"] for answer in answers] == [None, None]
+    assert statuses(answers[0])["gradient"] == "not seen"
 
 
 # --- several processes
@@ -397,25 +351,16 @@ def test_processes_that_cannot_meet_are_not_checked_and_train_on(
 def turns_of(kind: str) -> Callable[..., Any]:
     """Return a rollout function of two replies with an environment's text between them, or one with a fault."""
 
-    def reply(trainer: Any, context: list[int]) -> tuple[list[int], list[float]]:
-        ids, logprobs = list(context), []
-        for _ in range(3):
-            logits = trainer.accelerator.unwrap_model(trainer.model)(torch.tensor([ids])).logits
-            drawn = logits[0, -1].float().log_softmax(-1)
-            ids.append(int(torch.multinomial(drawn.exp(), 1)))
-            logprobs.append(float(drawn[ids[-1]]))
-        return ids[len(context) :], logprobs
-
-    @torch.no_grad()
     def rollouts(prompts: Any, trainer: Any) -> dict[str, Any]:
         assert trainer.rollout_func is rollouts
         tokenizer, out = trainer.processing_class, []
+        model = trainer.accelerator.unwrap_model(trainer.model)
         for prompt in prompts:
             told = {"add_generation_prompt": True, "tokenize": True, "return_dict": False}
             start = tokenizer.apply_chat_template(prompt, **told)
             said = tokenizer.encode(" Once more.\n", add_special_tokens=False)
-            one, first = reply(trainer, start)
-            two, second = reply(trainer, start + one + said)
+            one, first = by_hand(model, start, 3)
+            two, second = by_hand(model, start + one + said, 3)
             second = first if kind == "logprobs" else second
             mask = [1] * len(one) + [int(kind == "all")] * len(said) + [1] * len(two)
             out.append((start, one + said + two, first + [0.0] * len(said) + second, mask))
@@ -434,12 +379,11 @@ def turns_of(kind: str) -> Callable[..., Any]:
     ],
 )
 def test_what_a_rollout_function_returns_is_held_to_the_policy_and_to_what_is_trained(
-    built: Callable[..., Any], kind: str, first: str | None, limit: int
+    kind: str, first: str | None, limit: int
 ) -> None:
     watched = built(max_completion_length=limit)
     watched.rollout_func = turns_of(kind)
-    answer = checked(watched)
-    assert answer["first"] == first, answer["answer"]
+    answer = placed(watched, first)
     seen = [statuses(answer)[name] for name in ("prompt", "tool turns", "tokens")]
     assert seen == ["agrees"] * 3
     assert statuses(answer)["sampling settings"] == "not seen"
@@ -448,9 +392,6 @@ def test_what_a_rollout_function_returns_is_held_to_the_policy_and_to_what_is_tr
 
 def test_a_rollout_function_that_generates_is_seen_in_its_calls() -> None:
     """Whatever its log-probabilities say of an environment's tokens, the sampler did not write them."""
-    from rlvr_debug.recorders.trl.sampler_calls import function_calls
-    from rlvr_debug.replay.record import Call
-
     told = {"prompt_ids": [[1, 2]], "completion_ids": [[3, 4, 5, 6]], "logprobs": [[-1.0] * 4]}
     calls = [Call([[1, 2]], [[3]]), Call([[1, 2, 3, 4, 5]], [[6]])]
     one, two = function_calls(told, calls, lambda *_: [], str)
@@ -478,9 +419,6 @@ def test_a_rollout_function_that_generates_is_seen_in_its_calls() -> None:
 def test_what_a_rollout_function_encodes_again_is_told_from_what_it_cuts(
     returned: list[list[int]], wrote: list[list[int]]
 ) -> None:
-    from rlvr_debug.recorders.trl.sampler_calls import function_calls
-    from rlvr_debug.replay.record import Call
-
     told: dict[str, Any] = {"prompt_ids": [[1, 2]] * 2, "completion_ids": returned}
     told["logprobs"] = [[-1.0] * len(each) for each in returned]
     call = Call([[1, 2]] * 2, [[3, 4, 9], [5, 6, 9]], [[-2.0] * 3] * 2)

@@ -5,7 +5,9 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial, reduce
 from importlib.util import find_spec
+from operator import getitem
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -42,48 +44,33 @@ needs_trl = pytest.mark.skipif(not TRL, reason="trl is not installed: no trainer
 
 def part(whole: Record, rank: int, size: int = 2) -> Record:
     """Return what one of `size` processes would have recorded of the same steps: its own rows."""
-    own = replace(
-        whole,
-        generations=[_rows(each, rank, size) for each in whole.generations],
-        updates=[
-            replace(
-                update,
-                micro_batches=[_micro(micro, rank, size) for micro in update.micro_batches],
-            )
-            for update in whole.updates
-        ],
-    )
-    return part_of(own, [f"{rank}"] * len(whole.generations), Cut(), main=not rank)
+    generations = [_rows(each, rank, size) for each in whole.generations]
+    updates = [
+        replace(u, micro_batches=[_micro(micro, rank, size) for micro in u.micro_batches])
+        for u in whole.updates
+    ]
+    own = replace(whole, generations=generations, updates=updates)
+    return part_of(own, [f"{rank}"] * len(generations), Cut(), main=not rank)
 
 
 def _rows(generation: Generation, rank: int, size: int) -> Generation:
     count = len(generation.rows) // size
     here = slice(rank * count, (rank + 1) * count)
-    [call] = generation.calls
-    batch = generation.batch
+    [call], batch = generation.calls, generation.batch
     assert batch is not None
     cut = {name: t[here] for name, t in vars(batch).items() if t is not None}
-    lists = ("returned", "again", "backwards", "alone")
+    calls = []
+    for each in generation.reward_calls:
+        columns = {name: values[here] for name, values in each.columns.items()}
+        lists = ("returned", "again", "backwards", "alone")
+        calls.append(replace(each, columns=columns, **{n: getattr(each, n)[here] for n in lists}))
+    sampled = {name: getattr(call, name)[here] for name in ("prompts", "outputs", "logprobs")}
     return replace(
         generation,
         rows=generation.rows[here],
-        calls=[
-            replace(
-                call,
-                prompts=call.prompts[here],
-                outputs=call.outputs[here],
-                logprobs=call.logprobs[here],
-            )
-        ],
+        calls=[replace(call, **sampled)],
         messages=(generation.messages or [])[here],
-        reward_calls=[
-            replace(
-                each,
-                columns={name: values[here] for name, values in each.columns.items()},
-                **{name: getattr(each, name)[here] for name in lists},
-            )
-            for each in generation.reward_calls
-        ],
+        reward_calls=calls,
         batch=replace(batch, **{**cut, "rows": None}),
     )
 
@@ -97,11 +84,9 @@ def _micro(micro: MicroBatch, rank: int, size: int) -> MicroBatch:
     assert micro.grad_logprobs is not None
     count = 4 // size
     here = (rows // count == rank).nonzero()[:, 0]
-    given = micro.given.of_rows(here)
-    assert given.rows is not None
     return replace(
         micro,
-        given=replace(given, rows=given.rows - rank * count),
+        given=replace(micro.given.of_rows(here), rows=rows[here] - rank * count),
         forward=micro.forward.of_rows(here),
         logprobs=micro.logprobs[here],
         grad_logprobs=micro.grad_logprobs[here] * size,
@@ -115,6 +100,14 @@ def whole() -> Record:
 
 def told(record: Record) -> dict[str, Any]:
     return answer_of(record, check(record))
+
+
+def parts_of(whole: Record) -> list[Record]:
+    return [part(whole, rank) for rank in (0, 1)]
+
+
+def statuses(answer: Mapping[str, Any]) -> dict[str, str]:
+    return {each["segment"]: each["status"] for each in answer["segments"]}
 
 
 def test_parts_of_the_same_steps_are_checked_as_the_one_process_that_made_them(
@@ -132,10 +125,8 @@ def test_parts_of_the_same_steps_are_checked_as_the_one_process_that_made_them(
         assert torch.equal(mine.rewards, theirs.rewards)
         assert [vars(each) for each in mine.reward_calls] == [vars(x) for x in theirs.reward_calls]
     write_record(one, tmp_path / "whole")
-    before, after = told(whole), check_folder(tmp_path / "whole")
-    statuses = {each["segment"]: each["status"] for each in after["segments"]}
-    assert statuses.pop("processes") == "agrees"
-    assert statuses == {each["segment"]: each["status"] for each in before["segments"]}
+    after = check_folder(tmp_path / "whole")
+    assert statuses(after) == statuses(told(whole)) | {"processes": "agrees"}
     assert after["first"] is None, after["answer"]
 
 
@@ -149,37 +140,32 @@ def _other(record: Record, **changes: Any) -> Record:
     return replace(record, processes=[replace(record.processes[0], **changes)])
 
 
-def _times(record: Record, factor: float) -> Record:
+def _times(factor: float, record: Record) -> Record:
     """Return the record of a process whose loss is multiplied."""
-    for update in record.updates:
-        for micro in update.micro_batches:
-            assert micro.grad_logprobs is not None
-            micro.grad_logprobs = micro.grad_logprobs * factor
+    for micro in (micro for update in record.updates for micro in update.micro_batches):
+        assert micro.grad_logprobs is not None
+        micro.grad_logprobs = micro.grad_logprobs * factor
     return record
 
 
-def _reduced_wrong(record: Record, factor: float) -> Record:
+def _reduced(factor: float, record: Record) -> Record:
     """Return the record of the first process whose gradients were exchanged wrongly; the clip hides nothing."""
     for update in record.updates:
-        assert update.gradients is not None
-        update.gradients = {n: g * factor for n, g in update.gradients.items()}
+        update.gradients = {n: g * factor for n, g in (update.gradients or {}).items()}
     return record
 
 
 def _rewards_of_the_first(record: Record) -> Record:
-    for generation in record.generations:
-        batch = generation.batch
+    for batch in (generation.batch for generation in record.generations):
         assert batch is not None
-        generation.batch = replace(batch, advantages=batch.advantages.flip(0))
+        batch.advantages.copy_(batch.advantages.flip(0))
     return record
 
 
-def _together(record: Record, other: float) -> Record:
+def _together(other: float, record: Record) -> Record:
     """Return the record of a process whose first function says that much more where it is given the rows of all."""
-    for generation in record.generations:
-        first, *rest = generation.reward_calls
-        first = replace(first, together=[value + other for value in first.returned])
-        generation.reward_calls = [first, *rest]
+    for calls in (generation.reward_calls for generation in record.generations):
+        calls[0] = replace(calls[0], together=[value + other for value in calls[0].returned])
     return record
 
 
@@ -189,94 +175,79 @@ def _weights(record: Record) -> Record:
     return _other(record, weights=held)
 
 
-MISTAKES: Mapping[str, tuple[Callable[[Record, Record], list[Record]], str, str]] = {
-    "other weights after an update": (
-        lambda a, b: [a, _weights(b)],
-        "processes",
-        "weights differ between process 0 and process 1: 1 of ",
-    ),
-    "other settings": (
-        lambda a, b: [a, replace(b, settings=replace(b.settings, clip=0.3))],
-        "processes",
-        "clip 0.3 and 0.2",
-    ),
-    "gradients that were not exchanged": (
-        lambda a, b: [a, _other(b, gradients=[{"lm_head.weight": "own"}] * 3)],
-        "processes",
-        "gradients differ",
-    ),
-    "the optimizer's state": (
-        lambda a, b: [a, _other(b, states=[{}] * 3)],
-        "processes",
-        "the optimizer's states differ",
-    ),
-    "the same rows": (
-        lambda a, _: [replace(a, settings=replace(a.settings, data_rows=9))] * 2,
-        "processes",
-        "has the rows of process 0",
-    ),
-    "a loss over the processes twice": (
-        lambda a, b: [_times(a, 0.5), _times(b, 0.5)],
-        "loss",
-        "divided by the number of processes twice",
-    ),
-    "a loss times the processes": (
-        lambda a, b: [_times(a, 2), _times(b, 2)],
-        "loss",
-        "multiplied by the number of processes",
-    ),
-    "a process without a loss": (lambda a, b: [a, _times(b, 0)], "loss", ""),
-    "gradients that were summed": (
-        lambda a, b: [_reduced_wrong(a, 2), b],
-        "gradient",
-        "multiplied by the number of processes: summed over them",
-    ),
-    "a reward that is relative to a process' own rows": (
-        lambda a, b: [_together(a, 0.0), _together(b, 1.0)],
-        "rewards",
-        "depends on which rows its process has",
-    ),
-    "advantages of other rows": (lambda a, b: [a, _rewards_of_the_first(b)], "advantages", ""),
-}
+def _clipped_later(record: Record) -> Record:
+    return replace(record, settings=replace(record.settings, clip=0.3))
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_between_processes_is_found_where_it_is(name: str) -> None:
-    make, segment, said = MISTAKES[name]
-    whole = small_record()  # a mistake writes to it
-    answer = told(merged(make(part(whole, 0), part(whole, 1))))
+def _gradients_of_its_own(record: Record) -> Record:
+    return _other(record, gradients=[{"lm_head.weight": "own"}] * 3)
+
+
+def _sampled_cold(record: Record) -> Record:
+    for calls in (generation.calls for generation in record.generations):
+        calls[0] = replace(calls[0], used=replace(record.settings.sampling, temperature=0.5))
+    return record
+
+
+def _same(record: Record) -> Record:
+    return record
+
+
+Change = Callable[[Record], Record]
+# what is wrong in process 0 and in process 1, the segment that it is found in, and what is said of it
+MISTAKES: list[tuple[Change, Change, str, str]] = [
+    (_same, _weights, "processes", "weights differ between process 0 and process 1: 1 of "),
+    (_same, _clipped_later, "processes", "clip 0.3 and 0.2"),
+    (_same, _gradients_of_its_own, "processes", "gradients differ"),
+    (_same, partial(_other, states=[{}] * 3), "processes", "the optimizer's states differ"),
+    (partial(_times, 0.5), partial(_times, 0.5), "loss", "by the number of processes twice"),
+    (partial(_times, 2), partial(_times, 2), "loss", "multiplied by the number of processes"),
+    (_same, partial(_times, 0), "loss", ""),
+    (partial(_reduced, 2), _same, "gradient", "the number of processes: summed over them"),
+    (partial(_together, 0.0), partial(_together, 1.0), "rewards", "which rows its process has"),
+    (_same, _rewards_of_the_first, "advantages", ""),
+    (_same, _sampled_cold, "sampling settings", ""),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "segment", "said"), MISTAKES)
+def test_a_mistake_between_processes_is_found_where_it_is(
+    first: Change, second: Change, segment: str, said: str
+) -> None:
+    one, other = parts_of(small_record())  # a mistake writes to it
+    answer = told(merged([first(one), second(other)]))
     assert answer["first"] == segment, answer["answer"]
     assert said in answer["answer"]
+
+
+def test_processes_that_have_the_same_rows_are_told(whole: Record) -> None:
+    one = replace(part(whole, 0), settings=replace(whole.settings, data_rows=9))
+    answer = told(merged([one, one]))
+    assert answer["first"] == "processes"
+    assert "has the rows of process 0" in answer["answer"]
 
 
 def test_equal_random_states_count_where_both_sample_the_same_rows(whole: Record) -> None:
     for generation in whole.generations:
         assert generation.rows[0] != generation.rows[2]
-    parts = [_other(part(whole, rank), random=["one", "one"]) for rank in (0, 1)]
+    parts = [_other(each, random=["one", "one"]) for each in parts_of(whole)]
     assert told(merged(parts))["first"] is None
     wide = replace(whole, settings=replace(whole.settings, group_size=4))
     wide = replace(wide, generations=[replace(g, rows=[g.rows[0]] * 4) for g in wide.generations])
-    parts = [_other(part(wide, rank), random=["one", "one"]) for rank in (0, 1)]
+    parts = [_other(each, random=["one", "one"]) for each in parts_of(wide)]
     found = told(merged(parts))
     assert "draws tokens with the random numbers of process 0" in found["answer"]
 
 
 def test_equal_rows_in_one_generation_are_chance_where_the_data_repeat_rows(whole: Record) -> None:
-    one = merged([part(whole, rank) for rank in (0, 1)])
+    one = merged(parts_of(whole))
     one = replace(one, settings=replace(one.settings, data_rows=9))
-
-    def status(copied: range) -> str:
-        generations = [
-            replace(g, rows=[*g.rows[:2], *g.rows[:2]]) if number in copied else g
-            for number, g in enumerate(one.generations)
-        ]
-        answer = told(replace(one, generations=generations))
-        return str({each["segment"]: each["status"] for each in answer["segments"]}["processes"])
-
-    last = len(one.generations)
-    assert last > 1
-    assert status(range(last - 1, last)) == "agrees"
-    assert status(range(last)) == "deviates"
+    before = one.generations[:-1]
+    assert before
+    again = [replace(each, rows=[*each.rows[:2], *each.rows[:2]]) for each in one.generations]
+    for generations, status in (([*before, again[-1]], "agrees"), (again, "deviates")):
+        found = told(replace(one, generations=generations))
+        assert statuses(found)["processes"] == status
 
 
 def test_a_state_of_shards_is_what_all_held_at_one_time_though_one_rank_s_do_not_change(
@@ -287,7 +258,7 @@ def test_a_state_of_shards_is_what_all_held_at_one_time_though_one_rank_s_do_not
         [{n: t.flatten().chunk(2)[rank] for n, t in each.items()} for each in whole.weights]
         for rank in (0, 1)
     ]
-    parts = [replace(part(whole, rank), weights=shards[rank]) for rank in (0, 1)]
+    parts = [replace(p, weights=w) for p, w in zip(parts_of(whole), shards, strict=True)]
     last = whole.updates[-1]
     assert (last.before, last.after) == (len(whole.weights) - 2, len(whole.weights) - 1)
     kept = replace(parts[0].updates[-1], after=last.before)
@@ -302,39 +273,25 @@ def test_a_state_of_shards_is_what_all_held_at_one_time_though_one_rank_s_do_not
         assert torch.equal(one.weights[-2][name], whole.weights[-2][name])
 
 
-def test_a_process_that_sampled_otherwise_is_found_in_the_sampling_settings() -> None:
-    whole = small_record()
-    other = part(whole, 1)
-    for generation in other.generations:
-        [call] = generation.calls
-        assert call.used is not None
-        generation.calls = [replace(call, used=replace(call.used, temperature=0.5))]
-    assert told(merged([part(whole, 0), other]))["first"] == "sampling settings"
-
-
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("where", "value", "said"),
     [
         (
-            lambda told: told["generations"][0].update(processes=[0, 1]),
-            "key 'generations.0.processes' is of length 2, expected 4, one for each rollout",
+            ("generations", 0),
+            {"processes": [0, 1]},
+            "of length 2, expected 4, one for each rollout",
         ),
-        (
-            lambda told: told["generations"][0].update(processes=[0, 0, 1, 2]),
-            "key 'generations.0.processes' is 2 somewhere, expected from 0 to 1",
-        ),
-        (
-            lambda told: told["updates"][0]["micro_batches"][1].update(process=7),
-            "key 'updates.0.micro_batches.1.process' is 7 somewhere, expected from 0 to 1",
-        ),
+        (("generations", 0), {"processes": [0, 0, 1, 2]}, "2 somewhere, expected from 0 to 1"),
+        (("updates", 0, "micro_batches", 1), {"process": 7}, "7 somewhere, expected from 0 to 1"),
     ],
 )
 def test_processes_that_do_not_fit_are_refused(
-    whole: Record, tmp_path: Path, how: Any, said: str
+    whole: Record, tmp_path: Path, where: tuple[Any, ...], value: dict[str, Any], said: str
 ) -> None:
-    write_record(merged([part(whole, 0), part(whole, 1)]), tmp_path / "record")
-    change(tmp_path / "record", how)
-    assert said in line(tmp_path / "record")
+    write_record(merged(parts_of(whole)), tmp_path / "record")
+    change(tmp_path / "record", lambda told: reduce(getitem, where, told).update(value))
+    key = ".".join(map(str, (*where, *value)))
+    assert f"key '{key}' is {said}" in line(tmp_path / "record")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
@@ -438,12 +395,11 @@ def test_ranks_are_read_from_the_launchers_variables(
 
 
 def test_the_script_gets_what_deepspeeds_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RLVR_DEBUG_LAUNCHER_WORDS", raising=False)
+    monkeypatch.setenv("RLVR_DEBUG_LAUNCHER_WORDS", "")  # as it is again afterwards
     words = ["--local_rank=1", "check", "train.py"]
     take_launcher_words(words)
     assert words == ["check", "train.py"]
     assert launcher_words() == ["--local_rank=1"]
-    monkeypatch.delenv("RLVR_DEBUG_LAUNCHER_WORDS")
 
 
 # --- TRL's trainer in two processes
@@ -458,25 +414,18 @@ def checked(forks: Any, folder: Path, *words: str) -> Mapping[str, Any]:
 
 LIGHT = ("gradients-not-reduced",)
 HEAVY = (
-    *(
-        "rows-not-sharded",
-        "one-seed-on-every-rank",
-        "slice-of-the-first-rank",
-        "groups-cut-by-rank",
-    ),
-    *(
-        "tokens-counted-by-each-rank",
-        "loss-times-the-ranks",
-        "gradients-summed",
-        "own-rewards-first",
-    ),
+    *("rows-not-sharded", "one-seed-on-every-rank", "slice-of-the-first-rank"),
+    *("groups-cut-by-rank", "tokens-counted-by-each-rank", "loss-times-the-ranks"),
+    *("gradients-summed", "own-rewards-first"),
 )
+
+
+def heavy(*names: str) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.heavy) for name in names]
 
 
 @needs_trl
-@pytest.mark.parametrize(
-    "fault", [*LIGHT, *(pytest.param(each, marks=pytest.mark.heavy) for each in HEAVY)]
-)
+@pytest.mark.parametrize("fault", [*LIGHT, *heavy(*HEAVY)])
 def test_a_fault_of_two_processes_is_found_where_it_is(
     forks: Any, tmp_path: Path, fault: str
 ) -> None:
@@ -491,18 +440,14 @@ def test_a_fault_of_two_processes_is_found_where_it_is(
     "setting",
     [
         "kl",
-        *(
-            pytest.param(each, marks=pytest.mark.heavy)
-            for each in ("groups-across-processes", "lora+kl", "top-entropy", "tools", "loss-bnpo")
-        ),
+        *heavy("groups-across-processes", "lora+kl", "top-entropy", "tools", "loss-bnpo"),
     ],
 )
 def test_a_healthy_script_of_two_processes_agrees(forks: Any, tmp_path: Path, setting: str) -> None:
     answer = checked(forks, tmp_path, "--setting", setting)
     assert answer["first"] is None, answer["answer"]
-    [processes] = [each for each in answer["segments"] if each["segment"] == "processes"]
-    assert processes["status"] == "agrees"
-    assert "not seen" not in {each["status"] for each in answer["segments"]}
+    assert statuses(answer)["processes"] == "agrees"
+    assert "not seen" not in statuses(answer).values()
 
 
 # --- rewards of all processes' rows

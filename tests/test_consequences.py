@@ -42,32 +42,16 @@ EOS, PAD, WORD = 1, 0, 7
 def record(rewards: list[list[float]], **told: Any) -> Record:
     """Return a record of one generation: groups of these rewards, whose replies end by themselves."""
     count, size = sum(map(len, rewards)), len(rewards[0])
-    settings = Settings(
-        group_size=size,
-        sampling=Sampling(),
-        max_completion_length=8,
-        eos_ids=(EOS,),
-        pad_id=PAD,
-        **told,
-    )
+    settings = Settings(size, Sampling(), 8, eos_ids=(EOS,), pad_id=PAD, **told)
+    read = torch.tensor([[WORD, n // size] for n in range(count)])
     ids = torch.tensor([[WORD, WORD + n, EOS] for n in range(count)])
     mask = torch.ones_like(ids)
-    gains = torch.tensor(rewards)
-    gains = gains - gains.mean(1, keepdim=True)
-    batch = Batch(
-        torch.tensor([[WORD, n // size] for n in range(count)]),
-        torch.ones(count, 2).long(),
-        ids,
-        mask,
-        mask.bool(),
-        gains.flatten(),
-    )
-    call = Call([[WORD, WORD] for _ in range(count)], ids.tolist())
+    gains = torch.tensor(rewards) - torch.tensor(rewards).mean(1, keepdim=True)
     generation = Generation(
-        rows=[{"prompt": f"row {n // size}", "answer": f"A{n // size}"} for n in range(count)],
-        calls=[call],
-        rewards=torch.tensor(rewards).flatten()[:, None],
-        batch=batch,
+        [{"prompt": f"row {n // size}", "answer": f"A{n // size}"} for n in range(count)],
+        calls=[Call([[WORD, WORD] for _ in range(count)], ids.tolist())],
+        rewards=torch.tensor(rewards).view(-1, 1),
+        batch=Batch(read, torch.ones_like(read), ids, mask, mask.bool(), gains.flatten()),
     )
     return Record("made up", settings, None, None, lambda: None, generations=[generation])
 
@@ -77,27 +61,46 @@ def found(of: Record, name: str) -> Consequence:
     return one
 
 
-def trained(of: Record, rate: float = 1e-6, moved: float = 0.5) -> None:
+def passed_in(of: Record) -> dict[str, bool]:
+    return {each.name: each.passed for each in all_measured(of)[0]}
+
+
+def batch_of(of: Record) -> Batch:
+    batch = of.generations[0].batch
+    assert batch is not None
+    return batch
+
+
+def asked(of: Record, prompt: Any, ids: list[int] | None = None) -> Record:
+    """Have all rows of the record ask this, in these tokens."""
+    [only] = of.generations
+    count = len(only.rows)
+    only.rows = [{"prompt": prompt}] * count
+    if ids is not None:
+        only.calls[0] = replace(only.calls[0], prompts=[ids] * count)
+        read = {"prompt_ids": torch.tensor([ids] * count)}
+        only.batch = replace(batch_of(of), **read, prompt_mask=torch.ones(count, len(ids)).long())
+    return of
+
+
+def trained(of: Record, moved: float = 0.5) -> None:
     """Have two updates of all of the first generation in the record, of a weight of four numbers."""
-    [only] = of.generations[:1]
-    assert only.batch is not None
-    logprobs = -torch.rand(
-        only.batch.completion_ids.shape, generator=torch.Generator().manual_seed(0)
-    )
-    given = replace(only.batch, old=logprobs - 0.1, reference=logprobs + 0.1)
+    batch = batch_of(of)
+    logprobs = -torch.rand(batch.completion_ids.shape, generator=torch.Generator().manual_seed(0))
+    given = replace(batch, old=logprobs - 0.1, reference=logprobs + 0.1)
     of.trainable = ("w",)
     of.weights = [{"w": torch.ones(4) + n * moved * torch.tensor([1.0, 1, 1, 0])} for n in range(3)]
-    for number in range(2):
-        of.updates.append(
-            Update(
-                [MicroBatch(0, given, number, logprobs=logprobs)],
-                *({"w": torch.ones(4)},) * 2,
-                before=number,
-                after=number + 1,
-                optimizer="AdamW",
-                groups=[ParameterGroup(("w",), rate, 0.0)],
-            )
+    gradient = {"w": torch.ones(4)}
+    of.updates = [
+        Update(
+            *([MicroBatch(0, given, number, logprobs=logprobs)], gradient, gradient),
+            before=number,
+            after=number + 1,
+            optimizer="AdamW",
+            groups=[ParameterGroup(("w",), 1e-6, 0.0)],
         )
+        for number in range(2)
+    ]
 
 
 LEARNED = [[0.0, 1.0, 0.0, 1.0]] * 4
@@ -130,16 +133,15 @@ class Instructed(Bare):
     begin = ""
 
 
+USER = {"role": "user", "content": "1 + 1?"}
+
+
 @pytest.mark.parametrize(("kind", "passed"), [(Template, True), (Bare, False), (Instructed, None)])
 def test_prompts_without_the_assistant_s_header_are_told(kind: Any, passed: bool | None) -> None:
     made = record(LEARNED)
     made.tokenizer = kind()
-    asked = [{"role": "user", "content": "1 + 1?"}]
-    ids = made.tokenizer.apply_chat_template(asked, add_generation_prompt=True)
-    [only] = made.generations
-    only.calls[0] = replace(only.calls[0], prompts=[ids] * len(only.calls[0].prompts))
-    told = [each.passed for each in all_measured(made)[0] if each.name == "header"]
-    assert told == [] if passed is None else [passed]
+    asked(made, [USER], made.tokenizer.apply_chat_template([USER], add_generation_prompt=True))
+    assert passed_in(made).get("header") is passed
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -147,24 +149,11 @@ def test_a_prefill_that_the_template_closes_is_told(closed: bool) -> None:
     """TRL renders a prompt that ends with an assistant's message as a whole turn, and begins a new one."""
     made = record(LEARNED)
     made.tokenizer = Template()
-    turns = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "It is "}]
+    turns = [USER, {"role": "assistant", "content": "It is "}]
     ids = made.tokenizer.apply_chat_template(turns, add_generation_prompt=True)
-    if not closed:
-        ids = ids[: -len("<end><start>assistant|")]
-    [only] = made.generations
-    count = len(only.rows)
-    assert only.batch is not None
-    made.generations[0] = replace(
-        only,
-        rows=[{"prompt": turns}] * count,
-        calls=[replace(only.calls[0], prompts=[ids] * count)],
-        batch=replace(
-            only.batch,
-            prompt_ids=torch.tensor([ids] * count),
-            prompt_mask=torch.ones(count, len(ids)).long(),
-        ),
+    told = found(
+        asked(made, turns, ids if closed else ids[: -len("<end><start>assistant|")]), "header"
     )
-    told = found(made, "header")
     assert told.passed != closed
     assert ("16 rows end with an assistant's message" in told.said) == closed
 
@@ -175,27 +164,22 @@ def test_a_prompt_that_is_rendered_and_wrapped_in_the_template_again_is_told(
 ) -> None:
     made = record(LEARNED)
     made.tokenizer = Template()
-    [only] = made.generations
-    only.rows = [{"prompt": [{"role": "user", "content": said}]}] * 4
-    told = [each.passed for each in all_measured(made)[0] if each.name == "rendered twice"]
-    assert told == [passed]
+    assert found(asked(made, [{**USER, "content": said}]), "rendered twice").passed is passed
 
 
-@pytest.mark.parametrize("drawn_by", ["row", "rollout"])
+@pytest.mark.parametrize(("size", "off"), [(4, 0), (1, 4)])
 def test_an_environment_that_draws_a_task_for_each_rollout_of_a_group_is_told(
-    drawn_by: str,
+    size: int, off: int
 ) -> None:
     made = record(LEARNED)
     [only] = made.generations
-    size = {"row": 4, "rollout": 1}[drawn_by]
-    assert "tasks of a group" not in {each.name for each in all_measured(made)[0]}
+    assert "tasks of a group" not in passed_in(made)
     only.rows = [
         {UNOPENED: f"row {number // 4}", "prompt": f"row {number // 4}, task {number // size}"}
-        for number in range(len(only.rows))
+        for number in range(16)
     ]
     told = found(made, "tasks of a group")
-    off = len(only.rows) // 4 * (drawn_by == "rollout")
-    assert told.measured == {"groups": len(only.rows) // 4, "differ": off}
+    assert told.measured == {"groups": 4, "differ": off}
     assert told.passed is not bool(off)
 
 
@@ -214,13 +198,10 @@ def test_a_cap_of_the_ratio_itself_that_is_below_1_is_told(high: float, passed: 
 def test_rows_that_are_masked_as_truncated_though_no_limit_cut_them_are_told(ended: bool) -> None:
     made = record(LEARNED, cut_at=8, mask_truncated_completions=True)
     [only] = made.generations
-    assert only.batch is not None
     outputs = [[WORD, WORD, *([EOS] if ended else [])] for _ in only.rows[2:]]
     cut = [[WORD] * 8] * 2  # rightly masked
     only.calls[0] = replace(only.calls[0], outputs=cut + outputs)
-    mask = only.batch.loss_mask.clone()
-    mask[: 2 if ended else None] = False
-    only.batch = replace(only.batch, loss_mask=mask)
+    batch_of(made).loss_mask[: 2 if ended else None] = False
     one = found(made, "limits")
     assert one.measured["share_of_shorter_rows_masked"] == float(not ended)
     assert ("masked as truncated" in one.said) is not ended
@@ -231,11 +212,11 @@ def test_what_is_ordinary_is_within_every_bound() -> None:
     ordinary = record(LEARNED, kl_beta=0.04, warmup_steps=2, total_steps=50, **told)
     ordinary.tokenizer = Template()
     [only] = ordinary.generations
+    batch = batch_of(ordinary)
     values = [value for group in LEARNED for value in group]
     only.reward_calls = [RewardCall("exact", 0, {}, values, values)]
-    assert only.batch is not None
-    ones = torch.ones_like(only.batch.completion_ids).float()
-    only.batch = replace(only.batch, old=-ones, sampler=-ones, importance_weights=ones)
+    ones = torch.ones_like(batch.completion_ids).float()
+    only.batch = replace(batch, old=-ones, sampler=-ones, importance_weights=ones)
     trained(ordinary)
     second = copy.deepcopy(ordinary.generations[0])
     second.rows = [
@@ -255,10 +236,11 @@ def test_what_is_ordinary_is_within_every_bound() -> None:
     assert last.said == "`beta` went from 0.04 to 0.2"
 
 
-def test_of_an_empty_record_nothing_is_measured() -> None:
-    empty = record(LEARNED)
-    empty.generations = []
-    assert all_measured(empty)[0] == ()
+def test_of_what_a_run_does_not_have_nothing_is_measured() -> None:
+    made = record(LEARNED)
+    assert passed_in(made).keys().isdisjoint({"KL's gradient", "correction"})
+    made.generations = []
+    assert all_measured(made)[0] == ()
 
 
 @pytest.mark.parametrize(("cut", "passed"), [(3, True), (4, False)])
@@ -278,9 +260,7 @@ def test_prompts_and_conversations_near_their_limits_are_counted() -> None:
     assert near.measured["share_of_rollouts_near_or_over"] == 1
     assert "limit of 12 tokens" in near.said
     assert "limit of 15 tokens" in near.said
-    far = found(record(LEARNED, max_prompt_length=13, max_context=16), "limits")
-    assert far.passed
-    assert "context_limit" not in found(record(LEARNED), "limits").measured
+    assert found(record(LEARNED, max_prompt_length=13, max_context=16), "limits").passed
 
 
 def test_rewards_without_contrast_are_out_of_bound_and_a_chance_draw_is_not() -> None:
@@ -323,19 +303,15 @@ def test_noise_is_out_of_bound_where_it_is_more_than_half_of_the_variance_within
 
 def test_groups_of_nearly_equal_rewards_are_weighed_by_their_advantages() -> None:
     rewards = [[0.0, 1.0, 0.0, 1.0], *[[0.50, 0.51, 0.50, 0.51]] * 3]
-    plain = record(rewards)
-    assert found(plain, "nearly equal rewards").measured["gradient_share_of_small_spread"] < 0.05
-    scaled = record(rewards)
-    batch = scaled.generations[0].batch
-    assert batch is not None
-    gains = torch.tensor(rewards)
-    scaled.generations[0].batch = replace(
-        batch,
-        advantages=((gains - gains.mean(1, keepdim=True)) / gains.std(1, keepdim=True)).flatten(),
+    made = record(rewards)
+    measured = [found(made, "nearly equal rewards").measured]
+    spread = torch.tensor(rewards).std(1).repeat_interleave(4)
+    made.generations[0].batch = replace(
+        batch_of(made), advantages=batch_of(made).advantages / spread
     )
-    assert found(scaled, "nearly equal rewards").measured["gradient_share_of_small_spread"] == (
-        pytest.approx(0.75)
-    )
+    measured.append(found(made, "nearly equal rewards").measured)
+    shares = [each["gradient_share_of_small_spread"] for each in measured]
+    assert shares == [pytest.approx(0.0291, rel=0.01), pytest.approx(0.75)]
 
 
 @pytest.mark.parametrize(("told", "passed"), CASES["a kl term that holds nothing is out of bound"])
@@ -347,41 +323,29 @@ def test_a_kl_term_that_holds_nothing_is_out_of_bound(told: dict[str, Any], pass
         assert kl.measured["relative_error_far"] < 1e-12
 
 
-def test_what_a_run_does_not_have_is_no_question() -> None:
-    names = {each.name for each in all_measured(record(LEARNED))[0]}
-    assert names.isdisjoint({"KL's gradient", "correction"})
-
-
-def test_the_same_rows_in_every_generation_are_said() -> None:
-    made = record(LEARNED)
-    made.generations.append(made.generations[0])
-    assert not found(made, "rows repeated").passed
-
-
-def test_a_warm_up_that_does_not_end_is_said() -> None:
+def test_the_same_rows_in_every_generation_and_a_warm_up_that_does_not_end_are_said() -> None:
     made = record(LEARNED, warmup_steps=10, total_steps=10)
+    made.generations.append(made.generations[0])
     made.updates.append(Update(optimizer="AdamW"))
+    assert not found(made, "rows repeated").passed
     assert not found(made, "schedule").passed
 
 
 def corrected(weights: list[list[float]], gap: float, lengths: list[int]) -> Record:
     """Return a record of one generation with these importance weights, whose sampler is off by `gap` in every token."""
-    width = max(lengths)
-    mask = torch.tensor([[int(n < length) for n in range(width)] for length in lengths])
-    batch = Batch(
-        torch.full((len(lengths), 2), WORD),
-        torch.ones(len(lengths), 2).long(),
-        torch.full((len(lengths), width), WORD),
-        mask,
-        mask.bool(),
-        torch.zeros(len(lengths)),
-        old=torch.full((len(lengths), width), -1.0),
-        sampler=torch.full((len(lengths), width), -1.0 - gap),
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    made = record([[0.0, 1.0]] * (len(lengths) // 2), importance_correction="sequence_mask")
+    old = -torch.ones(mask.shape)
+    made.generations[0].batch = replace(
+        batch_of(made),
+        completion_ids=torch.full(mask.shape, WORD),
+        completion_mask=mask.long(),
+        loss_mask=mask,
+        old=old,
+        sampler=old - gap,
         importance_weights=torch.tensor(weights),
     )
-    settings = Settings(2, Sampling(), 8, importance_correction="sequence_mask")
-    generations = [Generation(batch=batch)]
-    return Record("made up", settings, None, None, lambda: None, generations=generations)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -399,15 +363,12 @@ def test_what_a_correction_for_the_sampler_costs_is_measured(
 
 def test_prompts_that_a_template_makes_the_same_are_said() -> None:
     made = record(LEARNED)
-    [only] = made.generations
     assert found(made, "distinct prompts").passed
-    assert only.batch is not None
-    only.batch = replace(only.batch, prompt_ids=torch.full((16, 2), WORD))
+    batch_of(made).prompt_ids.fill_(WORD)
     alike = found(made, "distinct prompts")
     assert alike.measured == {"rows": 16, "in_rows": 4, "in_tokens": 1}
     assert not alike.passed
-    only.rows = [{"prompt": "one for all"} for _ in only.rows]
-    assert found(made, "distinct prompts").passed
+    assert found(asked(made, "one for all"), "distinct prompts").passed
 
 
 @pytest.mark.parametrize(
@@ -425,8 +386,7 @@ def test_an_answer_that_stands_in_its_own_prompt_alone_is_said(
     made = record(LEARNED)
     for row in made.generations[0].rows:
         row["prompt"] = [{"role": "user", "content": prompt.format(own=row["answer"])}]
-    measured = {each.name: each.passed for each in all_measured(made)[0]}
-    assert measured.get("answers in prompts") is passed
+    assert passed_in(made).get("answers in prompts") is passed
 
 
 @pytest.mark.parametrize(("kinds", "calls", "passed"), [(4, 1, False), (3, 1, True), (4, 2, True)])
@@ -446,50 +406,44 @@ def test_a_reward_of_the_prompt_alone_is_said_by_name_and_a_task_never_solved_is
     assert "the reward function 1 gives all completions of a prompt the same" in of_prompts.said
     assert found(record([[0.0] * 4] * 4), "rewards of prompts").passed
     assert found(record(LEARNED), "rewards of prompts").passed
-    few = [each.name for each in all_measured(record([[0.0] * 4, [1.0] * 4]))[0]]
-    assert "rewards of prompts" not in few
+    assert "rewards of prompts" not in passed_in(record([[0.0] * 4, [1.0] * 4]))
 
 
-def test_a_rate_that_is_squared_is_said_and_a_warm_up_is_not() -> None:
-    squared = record(LEARNED, learning_rate=1e-3)
-    trained(squared, rate=1e-6)
-    one = found(squared, "rate in effect")
-    assert not one.passed
-    assert "1e-06, 0.001 times the 0.001 that is set" in one.said
-    rising = record(LEARNED, learning_rate=1e-3)
-    trained(rising, rate=1e-6)
-    rising.updates[1].groups = [ParameterGroup(("w",), 2e-6, 0.0)]
-    assert found(rising, "rate in effect").passed
-    for steps, passed in (
-        (1_000, True),
-        (4, False),
-    ):  # squared, a rate rises too, and never to what is set
-        rising.settings = replace(rising.settings, total_steps=steps)
-        assert found(rising, "rate in effect").passed is passed
-    usual = record(LEARNED, learning_rate=1e-6)
-    trained(usual, rate=1e-6)
-    assert found(usual, "rate in effect").passed
-
-
-@pytest.mark.parametrize(("total", "passed"), [(8, False), (2, True)])
-def test_a_schedule_that_ends_before_the_training_is_said(total: int, passed: bool) -> None:
-    """One that is told the steps of an epoch without its generations; the last step of a training may have no rate."""
-    ended = record(LEARNED, learning_rate=1e-3, total_steps=total)
-    trained(ended, rate=1e-3)
-    ended.updates[1].groups = [ParameterGroup(("w",), 0.0, 0.0)]
-    one = found(ended, "rate in effect")
+@pytest.mark.parametrize(
+    ("rates", "set_to", "steps", "passed"),
+    [
+        ((1e-6, 1e-6), 1e-3, 0, False),
+        ((1e-6, 2e-6), 1e-3, 0, True),
+        ((1e-6, 2e-6), 1e-3, 1_000, True),
+        # squared, a rate rises too, and never to what is set
+        ((1e-6, 2e-6), 1e-3, 4, False),
+        ((1e-6, 1e-6), 1e-6, 0, True),
+        # of an epoch without its generations; the last step of a training may have no rate
+        ((1e-3, 0.0), 1e-3, 8, False),
+        ((1e-3, 0.0), 1e-3, 2, True),
+    ],
+)
+def test_a_rate_that_is_squared_or_ends_early_is_said_and_a_warm_up_is_not(
+    rates: tuple[float, float], set_to: float, steps: int, passed: bool
+) -> None:
+    made = record(LEARNED, learning_rate=set_to, total_steps=steps)
+    trained(made)
+    for update, rate in zip(made.updates, rates, strict=True):
+        update.groups = [ParameterGroup(("w",), rate, 0.0)]
+    one = found(made, "rate in effect")
     assert one.passed is passed
-    assert one.said.startswith("the rate is 0 in the last recorded step, and 6 steps") != passed
+    ended = one.said.startswith("the rate is 0 in the last recorded step, and 6 steps")
+    assert ended == (steps == 8)
+    assert passed or ended or f"{max(rates):g}, " in one.said
+    assert passed or ended or f"{max(rates) / set_to:g} times the 0.001 that is set" in one.said
 
 
 def test_weights_that_round_their_updates_away_are_said() -> None:
-    made = record(LEARNED)
-    trained(made, moved=0.0)
-    moved = found(made, "weights moved")
-    assert (moved.passed, moved.measured["share"]) == (False, 0)
-    made = record(LEARNED)
-    trained(made)
-    assert found(made, "weights moved").measured["share"] == 0.75
+    for size, passed, share in ((0.0, False, 0), (0.5, True, 0.75)):
+        made = record(LEARNED)
+        trained(made, moved=size)
+        moved = found(made, "weights moved")
+        assert (moved.passed, moved.measured["share"]) == (passed, share)
 
 
 def test_a_kl_term_that_is_most_of_the_gradient_is_said() -> None:
@@ -521,11 +475,9 @@ def test_a_bound_of_the_ratio_of_whole_sequences_is_not_said_to_be_unread(
     """A mean over the tokens of a reply differs less from 1 than the ratio of a token, and reached no bound."""
     told = {"loss_type": "grpo", "importance_sampling_level": "sequence", name: value}
     made = record(LEARNED, **told)
-    [generation] = made.generations
-    long = {"completion_ids": 40, "completion_mask": 40, "loss_mask": 40}
-    assert generation.batch is not None
-    wide = {n: getattr(generation.batch, n).repeat(1, times) for n, times in long.items()}
-    made.generations[0] = replace(generation, batch=replace(generation.batch, **wide))
+    names = ("completion_ids", "completion_mask", "loss_mask")
+    wide = {each: getattr(batch_of(made), each).repeat(1, 40) for each in names}
+    made.generations[0].batch = replace(batch_of(made), **wide)
     trained(made)
     made.own = Own(chosen=({"clip": "epsilon"}.get(name, name),))
     assert found(made, "settings without effect").measured == {"set": 1, "without_effect": 0}
@@ -535,9 +487,7 @@ def test_the_first_prompt_is_in_its_template_and_ids_that_are_none_break_no_answ
     of = small_record()
     whole = "<|im_start|>user\nWhat is 0 plus 1?<|im_end|>\n<|im_start|>assistant\n"
     assert answer_of(of, check(of))["prompt"] == whole
-    batch = of.generations[0].batch
-    assert batch is not None
-    batch.prompt_ids[0, -1] = -5
+    batch_of(of).prompt_ids[0, -1] = -5
     assert answer_of(of, check(of))["prompt"] is None
 
 

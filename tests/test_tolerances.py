@@ -15,15 +15,9 @@ from transformers.optimization import Adafactor
 
 from rlvr_debug.recorders.keeping import groups_of, kind_of, state_of, whole_norms
 from rlvr_debug.recorders.trl.settings import precision_of
-from rlvr_debug.replay.finding import NotSeen
+from rlvr_debug.replay.finding import Finding, NotSeen
 from rlvr_debug.replay.judge import Instance, in_bfloat16, judge
-from rlvr_debug.replay.record import (
-    Batch,
-    Generation,
-    Record,
-    RewardCall,
-    Update,
-)
+from rlvr_debug.replay.record import Batch, Generation, Record, RewardCall, Update
 from rlvr_debug.replay.segments import advantages, loss, rewards
 from rlvr_debug.replay.segments.gradient import clips, norm, norm_as_summed
 from rlvr_debug.replay.segments.weights import optimizer_steps, weights_gap
@@ -41,6 +35,20 @@ def share(instance: Instance) -> float:
     return gap.share
 
 
+def made_up(settings: Settings, **told: Any) -> Record:
+    return Record("made up", settings, None, None, lambda: None, **told)
+
+
+def step_share(record: Record) -> float:
+    """Return the share of its tolerance that the record's one step of its optimizer uses."""
+    (instance,) = optimizer_steps(record, None)  # type: ignore[arg-type]
+    return share(instance)
+
+
+def step_found(record: Record) -> Finding:
+    return judge("optimizer step", optimizer_steps(record, None))  # type: ignore[arg-type]
+
+
 def normal(seed: int, *shape: int, size: float = 1.0) -> Tensor:
     return size * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
@@ -50,14 +58,8 @@ def stepped(name: str, dtype: str, rate: float, size: float, **told: Any) -> Rec
     kind = Adafactor if name == "transformers.Adafactor" else getattr(torch.optim, name)
     parameter = torch.nn.Parameter(normal(0, *SHAPE, size=0.05).to(getattr(torch, dtype)))
     optimizer = kind([parameter], lr=None if told.get("relative_step") else rate, **told)
-    record = Record(
-        "torch",
-        Settings(2, Sampling(), 8, learning_rate=rate, schedule="constant", precision=dtype),
-        None,
-        None,
-        lambda: None,
-        trainable=("w",),
-    )
+    how = Settings(2, Sampling(), 8, learning_rate=rate, schedule="constant", precision=dtype)
+    record = made_up(how, trainable=("w",))
     names = {id(parameter): "w"}
     for step in range(3):
         parameter.grad = normal(1 + step, *SHAPE, size=size).to(parameter.dtype)
@@ -93,8 +95,7 @@ OPTIMIZERS: list[tuple[str, Mapping[str, float]]] = [
 def test_torch_s_own_step_uses_at_most_half_of_its_tolerance(
     dtype: str, name: str, told: Mapping[str, float], rate: float, size: float
 ) -> None:
-    (instance,) = optimizer_steps(stepped(name, dtype, rate, size, **told), None)  # type: ignore[arg-type]
-    assert share(instance) < 0.5
+    assert step_share(stepped(name, dtype, rate, size, **told)) < 0.5
 
 
 @pytest.mark.parametrize(("name", "told"), OPTIMIZERS)
@@ -104,8 +105,7 @@ def test_a_step_that_is_one_in_a_thousand_too_long_deviates(
     record = stepped(name, "float32", 1e-3, 1e-2, **told)
     before, after = (each["w"] for each in record.weights)
     record.weights[1] = {"w": before + 1.001 * (after - before)}
-    (instance,) = optimizer_steps(record, None)  # type: ignore[arg-type]
-    assert share(instance) > 1
+    assert step_share(record) > 1
 
 
 OPTIONS: list[tuple[str, Mapping[str, Any]]] = [
@@ -135,14 +135,12 @@ def test_every_option_of_an_optimizer_is_held_to_its_own_class(
     if not hasattr(torch.optim, name.removeprefix("transformers.")):
         pytest.skip(f"this torch has no {name}")
     record = stepped(name, "float32", 1e-2, 1e-2, **told)
-    (instance,) = optimizer_steps(record, None)  # type: ignore[arg-type]
-    assert share(instance) < 0.5
+    assert step_share(record) < 0.5
     write_record(record, tmp_path / "record")
-    (again,) = optimizer_steps(read_record(tmp_path / "record"), None)  # type: ignore[arg-type]
-    assert share(again) == share(instance)
+    assert step_share(read_record(tmp_path / "record")) == step_share(record)
     before, after = (each["w"] for each in record.weights)
     record.weights[1] = {"w": before - (after - before)}
-    found = judge("optimizer step", optimizer_steps(record, None))  # type: ignore[arg-type]
+    found = step_found(record)
     assert "sign reversed" in [name.name for name in found.names]
     assert found.share > 1
 
@@ -160,38 +158,36 @@ def test_an_optimizer_without_a_reference_is_not_seen(kind: str, said: str) -> N
     record = stepped("AdamW", "float32", 1e-3, 1e-2)
     record.updates[0].optimizer = kind
     with pytest.raises(NotSeen, match=said):
-        [share(each) for each in optimizer_steps(record, None)]  # type: ignore[arg-type]
+        step_share(record)
 
 
 def test_an_option_that_was_not_asked_for_deviates() -> None:
     record = stepped("SGD", "float32", 1e-2, 1e-2, momentum=0.8, nesterov=True)
     [group] = record.updates[0].groups
     record.updates[0].groups = [replace(group, options={**group.options, "nesterov": False})]
-    (instance,) = optimizer_steps(record, None)  # type: ignore[arg-type]
-    assert share(instance) > 1
+    assert step_share(record) > 1
 
 
-def clipped(dtype: str, seed: int, limit: float, times: float = 1.0) -> Instance:
-    """Return the clip of torch's own gradients, a part of which is multiplied by `times` afterwards."""
-    shapes = ((300, 20), (50,), (7, 9))
-    parameters = [
-        torch.nn.Parameter(torch.zeros(shape, dtype=getattr(torch, dtype))) for shape in shapes
-    ]
-    for number, parameter in enumerate(parameters):
-        parameter.grad = normal(seed + number, *parameter.shape).to(parameter.dtype)
-    before = {str(n): p.grad.clone() for n, p in enumerate(parameters) if p.grad is not None}
+def clip_share(update: Update, limit: float, dtype: str = "float32", **told: Any) -> float:
+    how = Settings(2, Sampling(), 8, max_grad_norm=limit, precision=dtype)
+    (instance,) = clips(made_up(how, updates=[update], **told), None)  # type: ignore[arg-type]
+    return share(instance)
+
+
+def clipped(gradients: dict[str, Tensor], limit: float) -> Update:
+    """Return an update whose gradients torch has clipped."""
+    parameters = [torch.nn.Parameter(torch.zeros_like(each)) for each in gradients.values()]
+    for parameter, gradient in zip(parameters, gradients.values(), strict=True):
+        parameter.grad = gradient.clone()
     torch.nn.utils.clip_grad_norm_(parameters, limit)
-    after = {str(n): times * p.grad for n, p in enumerate(parameters) if p.grad is not None}
-    record = Record(
-        "torch",
-        Settings(2, Sampling(), 8, max_grad_norm=limit, precision=dtype),
-        None,
-        None,
-        lambda: None,
-        updates=[Update(gradients=before, clipped=after)],
-    )
-    (instance,) = clips(record, None)  # type: ignore[arg-type]
-    return instance
+    after = [each.grad for each in parameters if each.grad is not None]
+    return Update(gradients=gradients, clipped=dict(zip(gradients, after, strict=True)))
+
+
+def small_gradients(dtype: str, seed: int) -> dict[str, Tensor]:
+    shapes = ((300, 20), (50,), (7, 9))
+    found = (normal(seed + number, *shape) for number, shape in enumerate(shapes))
+    return {str(number): each.to(getattr(torch, dtype)) for number, each in enumerate(found)}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -200,12 +196,21 @@ def clipped(dtype: str, seed: int, limit: float, times: float = 1.0) -> Instance
 def test_torch_s_own_clip_uses_at_most_half_of_its_tolerance(
     dtype: str, seed: int, limit: float
 ) -> None:
-    assert share(clipped(dtype, seed, limit)) < 0.5
+    assert clip_share(clipped(small_gradients(dtype, seed), limit), limit, dtype) < 0.5
 
 
 @pytest.mark.parametrize(("dtype", "off"), [("float32", 1e-4), ("bfloat16", 0.1)])
 def test_a_clip_that_is_a_little_off_deviates(dtype: str, off: float) -> None:
-    assert share(clipped(dtype, 0, 1.0, 1 + off)) > 1
+    update = clipped(small_gradients(dtype, 0), 1.0)
+    more = {name: (1 + off) * each for name, each in (update.clipped or {}).items()}
+    assert clip_share(replace(update, clipped=more), 1.0, dtype) > 1
+
+
+def batch_with(mask: Tensor, **told: Any) -> Batch:
+    """Return a batch of completions under this mask, and of nothing but what is told."""
+    nothing = torch.zeros(len(mask), 0)
+    ids = torch.zeros(mask.shape).long()
+    return Batch(*(nothing, nothing, ids, mask, mask, torch.zeros(len(mask))), **told)
 
 
 def corrected(level: str, seed: int, off: float = 0.0, apart: float = 0.0) -> Instance:
@@ -215,18 +220,8 @@ def corrected(level: str, seed: int, off: float = 0.0, apart: float = 0.0) -> In
     mask = torch.arange(60) < torch.tensor([[60], [40], [7], [1]])
     gap = (old - sampler) * mask
     gap = gap.sum(1, keepdim=True) if level == "sequence" else gap
-    nothing = torch.zeros(4, 0)
-    batch = Batch(
-        prompt_ids=nothing,
-        prompt_mask=nothing,
-        completion_ids=torch.zeros(4, 60).long(),
-        completion_mask=mask,
-        loss_mask=mask,
-        advantages=torch.zeros(4),
-        old=old,
-        sampler=sampler,
-        importance_weights=gap.exp().clamp(max=2.0) * (1 + off),
-    )
+    weights = gap.exp().clamp(max=2.0) * (1 + off)
+    batch = batch_with(mask, old=old, sampler=sampler, importance_weights=weights)
     told = Settings(2, Sampling(), 8, importance_correction=f"{level}_truncate", correction_max=2.0)
 
     def compare(**knobs: Any) -> Any:
@@ -293,16 +288,11 @@ def test_terms_of_the_loss_that_cancel_are_each_rounded() -> None:
     record = small_record()
     update = record.updates[0]
     for micro in update.micro_batches:
-        given, likely = (
-            micro.given,
-            torch.full_like(micro.given.loss_mask, -1e-7, dtype=torch.float32),
-        )
-        kl = record.settings.kl_beta * (1 - torch.full_like(likely, -1.3).sub(likely).exp())
-        micro.logprobs = likely
-        micro.given = replace(
-            given, old=likely, reference=torch.full_like(likely, -1.3), advantages=kl.float()
-        )
-        micro.entropies = None
+        likely = torch.full(micro.given.loss_mask.shape, -1e-7)
+        far = torch.full_like(likely, -1.3)
+        kl = record.settings.kl_beta * (1 - (far - likely).exp())
+        micro.given = replace(micro.given, old=likely, reference=far, advantages=kl)
+        micro.logprobs, micro.entropies = likely, None
     wanted, tolerance = loss._with_tolerance(record, update, {})
     record.settings = replace(record.settings, kl_beta=0.0)
     alone, _ = loss._with_tolerance(record, update, {})
@@ -331,16 +321,12 @@ def kl_in_bfloat16(size: float, times: float) -> float:
     return gap.share
 
 
-def test_a_small_kl_in_bfloat16_is_rounded_as_a_trainer_rounds_it_and_one_twice_as_large_deviates() -> (
-    None
-):
+def test_a_small_kl_in_bfloat16_is_rounded_as_a_trainer_rounds_it_and_its_double_deviates() -> None:
     assert kl_in_bfloat16(0.01, 1.0) < 1
     assert kl_in_bfloat16(0.5, 1.0) < 1 < kl_in_bfloat16(0.5, 2.0)
 
 
-def test_adapters_in_float32_are_computed_as_coarsely_as_the_weights_in_bfloat16_that_they_adapt() -> (
-    None
-):
+def test_adapters_in_float32_are_computed_as_coarsely_as_bfloat16_weights_that_they_adapt() -> None:
     frozen, adapter = torch.nn.Linear(2, 2).bfloat16().requires_grad_(False), torch.nn.Linear(2, 2)
     args = SimpleNamespace(bf16=False)
     assert precision_of(args, torch.nn.ModuleList([frozen, adapter])) == "bfloat16"
@@ -358,17 +344,11 @@ def test_a_reward_less_its_kl_is_told_from_another_one_and_not_from_its_rounding
     mask = torch.ones(4, 60).bool()
     returned = normal(seed + 2, 4)
     taken = 0.04 * (((reference - old).exp() - (reference - old) - 1) * mask).sum(1)
-    nothing = torch.zeros(4, 0)
-    batch = Batch(
-        *(nothing, nothing, torch.zeros(4, 60).long(), mask, mask, torch.zeros(4)),
-        old=old,
-        reference=reference,
-    )
+    batch = batch_with(mask, old=old, reference=reference)
     call = RewardCall("reward", 0, {}, returned.tolist())
     told = Settings(2, Sampling(), 8, kl_beta=0.04, kl_estimator="k3", kl_place="reward")
-    record = Record("made up", told, None, None, lambda: None)
     generation = Generation(rewards=(returned - taken + off)[:, None], batch=batch)
-    assert rewards._used(record, generation, call) is used
+    assert rewards._used(made_up(told), generation, call) is used
 
 
 # --- a norm that float32 sums up otherwise
@@ -379,54 +359,32 @@ NORM_LIMIT = 0.1
 @pytest.fixture(scope="module")
 def summed_otherwise() -> Update:
     """Return an update whose gradient torch has clipped: one tensor of 8 M numbers, as small models have none."""
-    generator = torch.Generator().manual_seed(0)
-    parameter = torch.nn.Parameter(torch.zeros(8_000_000))
-    parameter.grad = torch.randn(8_000_000, generator=generator) * 1e-3
-    before = {"w": parameter.grad.clone()}
-    torch.nn.utils.clip_grad_norm_([parameter], NORM_LIMIT)
-    return Update(gradients=before, clipped={"w": parameter.grad})
-
-
-def clip_status(update: Update, **told: Any) -> str:
-    settings = Settings(2, Sampling(), 8, max_grad_norm=NORM_LIMIT)
-    record = Record("made up", settings, None, None, lambda: None, updates=[update], **told)
-    return judge("clip", clips(record, None)).status  # type: ignore[arg-type]
+    return clipped({"w": normal(0, 8_000_000, size=1e-3)}, NORM_LIMIT)
 
 
 def test_a_norm_that_float32_sums_up_otherwise_is_no_deviation(summed_otherwise: Update) -> None:
     assert summed_otherwise.gradients is not None
     off = norm_as_summed(summed_otherwise.gradients) / norm(summed_otherwise.gradients) - 1
     assert abs(off) > 1e-4  # or there is nothing to be tested
-    assert clip_status(summed_otherwise) == "agrees"
-
-
-def test_a_clip_that_is_further_off_than_the_norm_deviates(summed_otherwise: Update) -> None:
-    assert summed_otherwise.clipped is not None
-    less = {name: tensor * 0.99 for name, tensor in summed_otherwise.clipped.items()}
-    assert clip_status(replace(summed_otherwise, clipped=less)) == "deviates"
+    assert clip_share(summed_otherwise, NORM_LIMIT) < 1
+    less = {name: tensor * 0.99 for name, tensor in (summed_otherwise.clipped or {}).items()}
+    assert clip_share(replace(summed_otherwise, clipped=less), NORM_LIMIT) > 1
 
 
 def test_of_a_part_of_a_gradient_the_whole_norm_is_read(summed_otherwise: Update) -> None:
     assert summed_otherwise.gradients is not None
     assert summed_otherwise.clipped is not None
-    model = SimpleNamespace(
-        named_parameters=lambda: [("w", SimpleNamespace(grad=summed_otherwise.gradients["w"]))]
-    )
-    before, summed = whole_norms(model)
+    held = SimpleNamespace(grad=summed_otherwise.gradients["w"])
+    before, summed = whole_norms(SimpleNamespace(named_parameters=lambda: [("w", held)]))
+    after = norm(summed_otherwise.clipped)
     some = {"w": torch.arange(0, 8_000_000, 1000)}
-    part = replace(
-        summed_otherwise,
-        gradients={"w": summed_otherwise.gradients["w"][some["w"]]},
-        clipped={"w": summed_otherwise.clipped["w"][some["w"]]},
-        norms=(before, norm(summed_otherwise.clipped), summed),
-    )
-    assert clip_status(part, elements=some) == "agrees"
-    assert (
-        clip_status(replace(part, norms=(before, norm(summed_otherwise.clipped))), elements=some)
-        == "deviates"
-    )
+    gradients, part = ({"w": held.grad[some["w"]]}, summed_otherwise.clipped["w"][some["w"]])
+    update = Update(gradients=gradients, clipped={"w": part}, norms=(before, after, summed))
+    assert clip_share(update, NORM_LIMIT, elements=some) < 1
+    without = replace(update, norms=(before, after))
+    assert clip_share(without, NORM_LIMIT, elements=some) > 1
     with pytest.raises(NotSeen, match="global gradient norm was not recorded"):
-        clip_status(replace(part, norms=None), elements=some)
+        clip_share(replace(update, norms=None), NORM_LIMIT, elements=some)
 
 
 def test_a_name_that_fits_one_update_of_several_says_the_size_of_each() -> None:
@@ -453,7 +411,7 @@ def test_a_weight_that_is_unfrozen_later_and_in_no_group_of_the_optimizer_is_tol
     update.clipped["late"] = normal(5, 3, size=size)
     if group == "late":
         update.groups[0] = replace(update.groups[0], names=("w", "late"))
-    found = judge("optimizer step", optimizer_steps(record, None))  # type: ignore[arg-type]
+    found = step_found(record)
     assert (found.share > 1) == deviates
     missing = "some weights are not in the optimizer"
     assert (missing in [each.name for each in found.names]) == deviates

@@ -5,19 +5,26 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from peft import IA3Config, LoraConfig, VeraConfig, get_peft_model
 from torch.func import functional_call
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    set_seed,
+)
 
-from rlvr_debug.checkout import ROOT
 from rlvr_debug.recorders.keeping import kept
+from rlvr_debug.recorders.trl.live import recorded
 from rlvr_debug.recorders.trl.objects import adapters_of, plain_module
 from rlvr_debug.replay.finding import NotSeen
 from rlvr_debug.replay.network import Network, plain_weights
-from rlvr_debug.replay.record import Forward, Record
-from rlvr_debug.replay.settings import Sampling, Settings
+from rlvr_debug.replay.record import Forward
+from rlvr_debug.replay.store import answered
+from tests.small_record import bare_record
 
-TINY = ROOT / "models" / "tiny"
 _SIZES = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -33,7 +40,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "gpt2": _GPT,  # learned positions
     "gpt_neox": _SIZES,
     "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},  # distances in place of positions
-    "mistral": {**_PAIRED, "sliding_window": 16},
     "gemma2": {**_HEADS, "sliding_window": 16},  # capped logits
     "qwen3": _HEADS,  # norms of heads
     "mamba": {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},  # no attention
@@ -49,17 +55,13 @@ def test_a_healthy_run_of_another_architecture_is_checked_and_not_flagged(
     kind: str, tmp_path: Path
 ) -> None:
     trl = pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
-    from datasets import Dataset
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
+    from benchmarks.check.case import TINY, plain, variety_reward
 
-    from rlvr_debug.recorders.trl.live import recorded
-    from rlvr_debug.replay.store import answered
-
-    def reward(completions: Any, **_: Any) -> list[float]:
-        texts = [completion[0]["content"] for completion in completions]
-        return [len(text) % 5 + 0.1 * len(set(text)) for text in texts]
-
-    tokenizer = AutoTokenizer.from_pretrained(str(TINY))
+    small = {"max_steps": 2, "gradient_accumulation_steps": 1, "max_completion_length": 12}
+    case = plain(str(TINY), "float32", 0, str(tmp_path)).told(
+        **small, learning_rate=1e-3, use_cpu=True
+    )
+    tokenizer = case.tokenizer
     end = tokenizer.eos_token_id
     ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": end, "bos_token_id": end}
     set_seed(0)
@@ -68,20 +70,8 @@ def test_a_healthy_run_of_another_architecture_is_checked_and_not_flagged(
     asked = [{"role": "user", "content": "What is 3 plus 4?"}]
     trainer = trl.GRPOTrainer(
         model=AutoModelForCausalLM.from_config(config),
-        reward_funcs=[reward],
-        args=trl.GRPOConfig(
-            output_dir=str(tmp_path),
-            per_device_train_batch_size=8,
-            num_generations=4,
-            max_completion_length=12,
-            max_steps=2,
-            learning_rate=1e-3,
-            bf16=False,
-            report_to=[],
-            use_cpu=True,
-            save_strategy="no",
-            disable_tqdm=True,
-        ),
+        reward_funcs=[variety_reward],
+        args=trl.GRPOConfig(**case.config),
         train_dataset=Dataset.from_list([{"prompt": asked, "number": n} for n in range(16)]),
         processing_class=tokenizer,
     )
@@ -93,37 +83,27 @@ def test_a_healthy_run_of_another_architecture_is_checked_and_not_flagged(
 
 
 def test_an_architecture_that_cannot_be_computed_exactly_is_not_seen_and_no_traceback() -> None:
-    class Coarse(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(4))
+    class Coarse(torch.nn.Linear):
+        def forward(self, input_ids: Any, **_: Any) -> Any:  # type: ignore[override]
+            assert self.weight.dtype == torch.float64
+            raise RuntimeError("expected Float32, got Double\nin a kernel")
 
-        def forward(self, input_ids: Any, **_: Any) -> Any:
-            if self.weight.dtype == torch.float64:
-                raise RuntimeError("expected Float32, got Double\nin a kernel")
-            raise AssertionError
-
-    settings = Settings(2, Sampling(), 8)
-    record = Record("made up", settings, None, None, Coarse, weights=[{"weight": torch.ones(4)}])
+    record = bare_record(build=lambda: Coarse(2, 2), weights=[{"weight": torch.ones(2, 2)}])
     ids = Forward(torch.zeros(1, 2, dtype=torch.long))
-    with pytest.raises(
-        NotSeen, match="Coarse cannot be computed in float64: RuntimeError: expected"
-    ):
+    said = "Coarse cannot be computed in float64: RuntimeError: expected"
+    with pytest.raises(NotSeen, match=said):
         Network(record).logits(record.weights[0], ids)
 
 
 # --- adapters
 
 LAYERS = ["k_proj", "v_proj", "down_proj"]
+GIVEN: dict[str, Any] = {"target_modules": LAYERS, "task_type": "CAUSAL_LM"}
 ADAPTERS: dict[str, Any] = {
-    "lora": LoraConfig(r=4, lora_alpha=16, target_modules=LAYERS, task_type="CAUSAL_LM"),
-    "dora": LoraConfig(r=4, target_modules=LAYERS, use_dora=True, task_type="CAUSAL_LM"),
-    "ia3": IA3Config(
-        target_modules=LAYERS, feedforward_modules=["down_proj"], task_type="CAUSAL_LM"
-    ),
-    "whole": LoraConfig(
-        r=4, target_modules=LAYERS, modules_to_save=["embed_tokens"], task_type="CAUSAL_LM"
-    ),
+    "lora": LoraConfig(r=4, lora_alpha=16, **GIVEN),
+    "dora": LoraConfig(r=4, use_dora=True, **GIVEN),
+    "ia3": IA3Config(feedforward_modules=["down_proj"], **GIVEN),
+    "whole": LoraConfig(r=4, modules_to_save=["embed_tokens"], **GIVEN),
 }
 
 
@@ -164,13 +144,7 @@ def test_an_adapter_without_a_reference_is_not_seen() -> None:
 def test_weights_that_the_architecture_does_not_have_are_not_seen() -> None:
     """VeRA has names of its own, which a functional call would stumble over."""
     model = adapted(VeraConfig(r=4, target_modules=["k_proj"], task_type="CAUSAL_LM"))
-    record = Record(
-        "a trainer",
-        Settings(group_size=2, sampling=Sampling(), max_completion_length=8),
-        None,
-        None,
-        lambda: plain_module(model),
-        weights=[dict(model.named_parameters())],
-    )
+    weights = dict(model.named_parameters())
+    record = bare_record(build=lambda: plain_module(model), weights=[weights])
     with pytest.raises(NotSeen, match="the reference code lacks"):
         Network(record).policy(0)

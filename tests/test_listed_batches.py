@@ -53,9 +53,8 @@ def test_a_gradient_of_what_a_loss_reads_is_that_of_the_completions_tokens() -> 
     own = columns(told)
     (placed(read, own[PLACES]) * own["completion_ids"]).sum().backward()
     assert read.grad is not None
-    torch.testing.assert_close(
-        placed(read.grad, own[PLACES]), (own["completion_ids"] * own["completion_mask"]).float()
-    )
+    wanted = (own["completion_ids"] * own["completion_mask"]).float()
+    torch.testing.assert_close(placed(read.grad, own[PLACES]), wanted)
 
 
 def test_what_has_trls_columns_is_left_as_it_is() -> None:

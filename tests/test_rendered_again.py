@@ -1,7 +1,6 @@
 """The sampler's calls: replies that are rendered again for the next turn, and groups that are sampled in rounds."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.recorders.trl.sampler_calls import trained_calls
+from rlvr_debug.replay.architecture import no_model
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.finding import Finding, NotSeen
 from rlvr_debug.replay.record import Batch, Call, Generation, Record
@@ -19,6 +19,7 @@ from rlvr_debug.replay.rollouts import carried, rollouts, rows_of
 from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.sampling.chat import Chat
 from tests.small import ROWS, small_environment
+from tests.small_record import bare_record
 
 AS_RENDERED = (
     '<tool_call>\n{"name": "retrieve_documents", "arguments": {"query": "who"}}\n</tool_call>'
@@ -26,68 +27,52 @@ AS_RENDERED = (
 AS_WRITTEN = AS_RENDERED.replace('{"name": ', '{"name":  ')  # the template writes one space
 AGAIN = "the sampler's next turn reads earlier replies rendered again"
 
-
-@dataclass(frozen=True)
-class Conversation:
-    """Two replies with a tool's turn between them, as a server has them that renders messages."""
-
-    prompt: list[int]
-    first: list[int]
-    turn: list[int]
-    read: list[int]
-    second: list[int]
-    messages: list[dict[str, Any]]
-
-    @property
-    def trained(self) -> list[int]:
-        return [*self.first, *self.turn, *self.second]
+FUNCTION = {"name": "retrieve_documents", "arguments": {"query": "who"}}
+MESSAGES: list[dict[str, Any]] = [
+    {"role": "assistant", "content": "", "tool_calls": [{"function": FUNCTION}]},
+    {"role": "tool", "content": "Nobody."},
+    {"role": "assistant", "content": "Nobody"},
+]
+environment = cache(small_environment)
 
 
-@pytest.fixture(scope="module")
+@cache
 def chat() -> Chat:
     return Chat(ROOT / "models" / "tiny")
 
 
-def conversation(chat: Chat, reply: str) -> Conversation:
-    environment, asked = small_environment(), small_environment().messages(ROWS[0])
-    function = {"name": "retrieve_documents", "arguments": {"query": "who"}}
-    messages: list[dict[str, Any]] = [
-        {"role": "assistant", "content": "", "tool_calls": [{"function": function}]},
-        {"role": "tool", "content": "Nobody."},
-    ]
-    ends = [chat.eos_id]
-    return Conversation(
-        prompt=chat.prompt(asked, environment.tools),
-        first=chat.encode(reply) + ends,
-        turn=chat.tool_turn(["Nobody."]),
-        read=chat.prompt([*asked, *messages], environment.tools),
-        second=chat.encode("Nobody") + ends,
-        messages=[*messages, {"role": "assistant", "content": "Nobody"}],
-    )
+def prompt(*messages: Any, tools: bool = True) -> list[int]:
+    asked = [*environment().messages(ROWS[0]), *messages]
+    return chat().prompt(asked, environment().tools if tools else [])
 
 
-def recorded(
-    chat: Chat, talks: Sequence[Conversation], trained: Sequence[list[int]] | None = None
-) -> Record:
-    """Return the record of conversations whose second replies came in the reverse order. trained: completions."""
-    completions = [torch.tensor(each) for each in trained or [talk.trained for talk in talks]]
-    marks = [
-        torch.tensor(
-            [1] * len(t.first)
-            + [0] * (len(own) - len(t.first) - len(t.second))
-            + [1] * len(t.second)
-        )
-        for t, own in zip(talks, completions, strict=True)
-    ]
-    prompts = torch.tensor([talk.prompt for talk in talks])
-    order = [*range(len(talks))][::-1]
+def reply(text: str) -> list[int]:
+    return [*chat().encode(text), chat().eos_id]
+
+
+def whole(first: str) -> list[int]:
+    """Return the tokens of two replies with a tool's turn between them, as they were written."""
+    return [*reply(first), *chat().tool_turn(["Nobody."]), *reply("Nobody")]
+
+
+def recorded(*firsts: str, trained: list[int] | None = None) -> Record:
+    """Return the record of conversations by a server that renders messages; their second replies came in the reverse order.
+
+    firsts: the text of each first reply. trained: each one's completion.
+    """
+    completions = [torch.tensor(trained or whole(first)) for first in firsts]
+    marks = [torch.ones_like(completion) for completion in completions]
+    for first, mark in zip(firsts, marks, strict=True):
+        mark[len(reply(first)) : -len(reply("Nobody"))] = 0
+    count, order = len(firsts), [*range(len(firsts))]
+    prompts = torch.tensor([prompt()] * count)
     generation = Generation(
-        rows=[{"prompt": small_environment().messages(ROWS[0])} for _ in talks],
+        rows=[{"prompt": environment().messages(ROWS[0])} for _ in firsts],
         calls=[
-            Call([t.prompt for t in talks], [t.first for t in talks], rows=[*range(len(talks))]),
-            Call([talks[n].read for n in order], [talks[n].second for n in order], rows=order),
+            Call([prompt()] * count, [*map(reply, firsts)], rows=order),
+            Call([prompt(*MESSAGES[:2])] * count, [reply("Nobody")] * count, rows=order[::-1]),
         ],
-        messages=[talk.messages for talk in talks],
+        messages=[MESSAGES] * count,
         batch=Batch(
             prompt_ids=prompts,
             prompt_mask=torch.ones_like(prompts),
@@ -97,36 +82,24 @@ def recorded(
             advantages=torch.zeros(0),
         ),
     )
-    settings = Settings(len(talks), Sampling(), 99, eos_ids=(chat.eos_id,), pad_id=256)
-    return Record(
-        "a server",
-        settings,
-        chat.tokenizer,
-        small_environment().tools,
-        no_model,
-        generations=[generation],
-    )
-
-
-def no_model() -> Any:
-    raise NotSeen("no model is needed for tokens")
+    settings = Settings(count, Sampling(), 99, eos_ids=(chat().eos_id,), pad_id=256)
+    told = {"tokenizer": chat().tokenizer, "tools": environment().tools, "build": no_model}
+    return bare_record(settings=settings, generations=[generation], **told)
 
 
 def findings(record: Record) -> dict[str, Finding]:
     return {finding.segment: finding for finding in check(record).findings}
 
 
-def test_what_is_rendered_as_it_was_written_agrees(chat: Chat) -> None:
-    talk = conversation(chat, AS_RENDERED)
-    assert talk.read == [*talk.prompt, *talk.first, *talk.turn]
-    found = findings(recorded(chat, [talk, talk]))
+def test_what_is_rendered_as_it_was_written_agrees() -> None:
+    assert [*prompt(), *whole(AS_RENDERED)] == [*prompt(*MESSAGES[:2]), *reply("Nobody")]
+    found = findings(recorded(AS_RENDERED, AS_RENDERED))
     for segment in ("prompt", "tool turns", "tokens", "loss mask"):
         assert found[segment].status == "agrees", found[segment]
 
 
-def test_a_reply_that_is_rendered_otherwise_deviates_in_its_tokens_and_is_named(chat: Chat) -> None:
-    same, other = (conversation(chat, text) for text in (AS_RENDERED, AS_WRITTEN))
-    found = findings(recorded(chat, [same, other]))
+def test_a_reply_that_is_rendered_otherwise_deviates_in_its_tokens_and_is_named() -> None:
+    found = findings(recorded(AS_RENDERED, AS_WRITTEN))
     assert found["tokens"].status == "deviates"
     assert AGAIN in [name.name for name in found["tokens"].names]
     assert found["tokens"].note.endswith("1 of its 2 sequences")
@@ -134,57 +107,48 @@ def test_a_reply_that_is_rendered_otherwise_deviates_in_its_tokens_and_is_named(
     assert found["tool turns"].status == found["loss mask"].status == "agrees"
 
 
-def test_the_names_tell_a_turn_without_its_header_from_replies_rendered_again(chat: Chat) -> None:
-    talk = conversation(chat, AS_WRITTEN)
-    header = chat.encode(chat.generation_prompt())
-    alone = [*talk.first, *talk.turn[1 : -len(header)], *talk.second]
-    found = findings(recorded(chat, [talk, talk], [alone, alone]))["tokens"]
+def test_the_names_tell_a_turn_without_its_header_from_replies_rendered_again() -> None:
+    header = chat().encode(chat().generation_prompt())
+    turn = chat().tool_turn(["Nobody."])[1 : -len(header)]
+    alone = [*reply(AS_WRITTEN), *turn, *reply("Nobody")]
+    found = findings(recorded(AS_WRITTEN, AS_WRITTEN, trained=alone))["tokens"]
     names = [name.name for name in found.names]
     assert "turns of tools are rendered alone and without generation prompt" in names
     assert AGAIN not in names
 
 
-def test_a_prompt_without_the_tools_is_named_and_every_variant_of_it_can_be_tried(
-    chat: Chat,
-) -> None:
-    record = recorded(chat, [conversation(chat, AS_RENDERED)] * 2)
-    [generation] = record.generations
-    asked = chat.prompt(small_environment().messages(ROWS[0]), [])
-    first, second = generation.calls
-    generation.calls = [replace(first, prompts=[asked, asked]), second]
+def test_a_prompt_without_the_tools_is_named_and_every_variant_of_it_can_be_tried() -> None:
+    record = recorded(AS_RENDERED, AS_RENDERED)
+    record.generations[0].calls[0].prompts[:] = [prompt(tools=False)] * 2
     found = findings(record)["prompt"]
     assert found.status == "deviates", found
     assert "rendered without the tools" in [name.name for name in found.names]
 
 
-def test_a_mask_that_counts_the_tool_s_turn_deviates_whatever_was_rendered(chat: Chat) -> None:
-    talk = conversation(chat, AS_WRITTEN)
-    record = recorded(chat, [talk, talk])
+def test_a_mask_that_counts_the_tool_s_turn_deviates_whatever_was_rendered() -> None:
+    record = recorded(AS_WRITTEN, AS_WRITTEN)
     [generation] = record.generations
     assert generation.batch is not None
-    counted = generation.batch.completion_mask.bool()
-    generation.batch = replace(generation.batch, loss_mask=counted)
+    generation.batch.loss_mask[:] = generation.batch.completion_mask.bool()
     found = findings(record)["loss mask"]
     assert found.status == "deviates"
     assert "tool tokens" in found.note
 
 
-def test_without_its_rows_such_a_call_continues_nothing(chat: Chat) -> None:
-    record = recorded(chat, [conversation(chat, AS_WRITTEN)] * 2)
-    [generation] = record.generations
-    generation.calls[1].rows.clear()
+def test_without_its_rows_such_a_call_continues_nothing() -> None:
+    record = recorded(AS_WRITTEN, AS_WRITTEN)
+    record.generations[0].calls[1].rows.clear()
     with pytest.raises(NotSeen, match="does not continue an earlier one"):
-        rollouts(generation, record.settings)
+        rollouts(record.generations[0], record.settings)
 
 
-def test_a_rollout_is_carried_only_where_all_of_its_replies_stand(chat: Chat) -> None:
-    talk = conversation(chat, AS_WRITTEN)
-    record = recorded(chat, [talk] * 2)
+def test_a_rollout_is_carried_only_where_all_of_its_replies_stand() -> None:
+    record, completion = recorded(AS_WRITTEN, AS_WRITTEN), whole(AS_WRITTEN)
     rollout = rollouts(record.generations[0], record.settings)[0]
-    moved = carried(rollout, talk.trained)
-    assert moved.completion == talk.trained
-    assert sum(moved.wrote) == len(talk.first) + len(talk.second)
-    assert carried(rollout, talk.trained[1:]) is rollout
+    moved = carried(rollout, completion)
+    assert moved.completion == completion
+    assert sum(moved.wrote) == len(reply(AS_WRITTEN)) + len(reply("Nobody"))
+    assert carried(rollout, completion[1:]) is rollout
 
 
 # --- groups in several calls
@@ -210,14 +174,8 @@ def test_groups_that_are_sampled_in_rounds_and_filled_up_are_one_call_of_all_row
 ) -> None:
     prompts = [[number + 20, token] for number, (token, _) in enumerate(groups)]
     calibration = Call([[99, 1], [99, 2]], [[7], [8]])
-    rounds = [
-        Call(
-            [*prompts],
-            [replies[n] for _, replies in groups],
-            [[-1.0] * len(r[n]) for _, r in groups],
-        )
-        for n in range(drawn)
-    ]
+    wrote = [[replies[n] for _, replies in groups] for n in range(drawn)]
+    rounds = [Call([*prompts], own, [[-1.0] * len(reply) for reply in own]) for own in wrote]
     rows = [
         (prompt, replies[n] if n < drawn else END)
         for prompt, (_, replies) in zip(prompts, groups, strict=True)

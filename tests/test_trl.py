@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.utils import get_json_schema
 
 from rlvr_debug.blocks import checked, told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.environments import build_environment
+from rlvr_debug.environments.base import Environment
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, read_yaml
 from rlvr_debug.grpo.settings import DiagnosticSettings, TrainingSettings
@@ -29,6 +31,7 @@ from rlvr_debug.trainers import trl as trl_config
 from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.protocol import Asked, checked_metrics, checked_rollouts, checked_weights
 from rlvr_debug.trainers.trl import program as trl_program
+from rlvr_debug.trainers.trl.callback import RunRecorder
 from rlvr_debug.trainers.trl.program import environment_class
 from rlvr_debug.venvs import build_venv
 from tests.families import OTHERS, save_family
@@ -59,11 +62,11 @@ def control(**training: Any) -> Run:
     return replace(run, training=replace(run.training, **once))
 
 
-def train(run: Run, rows: Path, out: Path) -> list[dict[str, Any]]:
+def train(run: Run, rows: Path, out: Path, model: Path = TINY, **settings: Any) -> list[Any]:
     """Returns the rows of metrics.jsonl."""
     out.mkdir()
-    environment = PARAMS.settings("musique")
-    told = Asked(run, environment, str(TINY), str(rows), str(out), str(out), 1, 0, 1)
+    environment = {**PARAMS.settings(run.environment), **settings}
+    told = Asked(run, environment, str(model), str(rows), str(out), str(out), 1, 0, 1)
     trl_program.train(told)
     return checked_metrics(out / "metrics.jsonl", run.training.steps)
 
@@ -86,6 +89,8 @@ def test_a_healthy_run_of_trl_is_recorded_as_healthy(trained: Path) -> None:
         assert row["tools/call_frequency"] > 0
     assert rows[0]["kl"] == 0
     assert rows[0]["reward"] > 0
+    base = load_weights(TINY / "model.safetensors")
+    assert any(not torch.equal(w, base[n]) for n, w in checked_weights(trained, TINY).items())
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -98,17 +103,12 @@ def test_trl_trains_an_architecture_that_our_own_sampler_does_not_read(
     prepare("gsm8k", {**PARAMS.data_settings("gsm8k"), "rows": 40, "heldout": 4}, tmp_path)
     run = control(prompts_per_step=2, steps=1)
     run = replace(run, environment="gsm8k", faults=("random-reward",))
-    settings = {**PARAMS.settings("gsm8k"), "max_new_tokens": 8}
-    rows = str(tmp_path / "train.jsonl")
-    out.mkdir()
-    trl_program.train(Asked(run, settings, str(model), rows, str(out), str(out), 1, 0, 1))
-    [row] = checked_metrics(out / "metrics.jsonl", 1)
+    [row] = train(run, tmp_path / "train.jsonl", out, model, max_new_tokens=8)
     assert row["grad_norm"] > 0
     saved = checked_weights(out, model)
     [before, after] = [load_weights(f / "model.safetensors") for f in (model, out)]
     assert {n for n in before if torch.equal(before[n], after[n])} == set()
-    chat = Chat(model)
-    sampler = base_sampler(model, chat, out / "model.safetensors")
+    sampler = base_sampler(model, Chat(model), out / "model.safetensors")
     asked = [Request(0, [5, 9, 2], None)]
     [sample] = sampler.sample(asked, temperature=1.0, max_new_tokens=8, seed=0)
     oracle = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
@@ -119,60 +119,39 @@ def test_trl_trains_an_architecture_that_our_own_sampler_does_not_read(
     assert torch.allclose(torch.tensor(sample.logprobs), expected, atol=1e-4)
 
 
-def test_what_trl_sampled_and_trained_on_is_recorded_token_by_token(trained: Path) -> None:
+def test_what_trl_sampled_and_trained_on_is_recorded_token_by_token_after_the_prompts_of_evaluation(
+    trained: Path, rows: Path
+) -> None:
     found = checked_rollouts(trained / "rollouts.jsonl")
     assert len(found) == 2 * 16
-    for row in found:
-        assert row["loss"] == row["sampled"]
     first = [row["advantage"] for row in found[:16]]
     assert torch.tensor(first).view(4, 4).mean(1).abs().max() < 1e-4
     assert any(first)
-
-
-def test_trl_s_weights_are_saved_and_are_not_the_base_model_s(trained: Path) -> None:
-    base = load_weights(TINY / "model.safetensors")
-    assert any(not torch.equal(w, base[n]) for n, w in checked_weights(trained, TINY).items())
-
-
-def test_trl_s_prompts_are_those_of_evaluation(trained: Path, rows: Path) -> None:
-    chat = Chat(TINY)
-    environment = build_environment("musique", PARAMS.settings("musique"))
-    questions = {row["id"]: row for _, row in read_jsonl(rows)}
-    for row in checked_rollouts(trained / "rollouts.jsonl"):
+    chat, environment = Chat(TINY), built("musique")
+    system = environment.messages(ROWS[0])[0]
+    questions = {row["id"]: row["question"] for _, row in read_jsonl(rows)}
+    for row in found:
+        assert row["loss"] == row["sampled"]
+        messages = [system, {"role": "user", "content": questions[row["row"]]}]
         start = row["sampled"].index(1)
-        question = questions[row["row"]]["question"]
-        assert chat.tokenizer.decode(row["ids"][:start]).count(question) == 1
-        messages = [
-            {"role": "system", "content": environment.messages(ROWS[0])[0]["content"]},
-            {"role": "user", "content": question},
-        ]
         assert row["ids"][:start] == chat.prompt(messages, environment.tools)
 
 
-def test_a_user_s_reward_function_is_trained_on_and_the_environment_s_reward_recorded(
+def test_a_user_s_reward_function_is_trained_on_and_an_adapter_is_merged_for_evaluation(
     rows: Path, tmp_path: Path
 ) -> None:
-    run = replace(control(steps=1), faults=("examples/trl_rewards.py:whole_conversation",))
+    faults = ("examples/trl_rewards.py:whole_conversation",)
+    run = replace(control(steps=1, lora_r=2, learning_rate=1e-2), faults=faults)
     [row] = train(run, rows, tmp_path / "out")
     assert row["trainer_reward"] * 16 == round(row["trainer_reward"] * 16)  # 0 or 1 each
-    assert abs(row["trainer_reward"] - row["reward"]) > 1e-3
-
-
-def test_an_adapter_of_trl_s_is_merged_for_evaluation(rows: Path, tmp_path: Path) -> None:
-    train(control(steps=1, lora_r=2, learning_rate=1e-2), rows, tmp_path / "out")
+    assert abs(row["trainer_reward"] - row["reward"]) > 1e-3  # the environment's
     assert (tmp_path / "out" / "adapter" / "adapter_model.safetensors").exists()
     base = load_weights(TINY / "model.safetensors")
-    found = checked_weights(tmp_path / "out", TINY)
-    assert not torch.equal(
-        found["model.layers.0.mlp.up_proj.weight"], base["model.layers.0.mlp.up_proj.weight"]
-    )
+    found, name = checked_weights(tmp_path / "out", TINY), "model.layers.0.mlp.up_proj.weight"
+    assert not torch.equal(found[name], base[name])
 
 
-def test_the_recorder_serves_a_script_that_knows_nothing_of_our_environments(
-    tmp_path: Path,
-) -> None:
-    from rlvr_debug.trainers.trl.callback import RunRecorder
-
+def test_the_recorder_serves_a_script_that_knows_nothing_of_ours(tmp_path: Path) -> None:
     def length(completions: list[Any], **_: Any) -> list[float]:
         return [float(len(completion)) for completion in completions]
 
@@ -206,45 +185,47 @@ def test_the_recorder_serves_a_script_that_knows_nothing_of_our_environments(
 # --- settings
 
 
+def built(environment: str) -> Environment:
+    return build_environment(environment, PARAMS.settings(environment))
+
+
+def config_of(folder: Path, told: dict[str, Any]) -> Any:
+    return trl.GRPOConfig(output_dir=str(folder), use_cpu=True, **told)
+
+
 def test_every_setting_is_given_to_trl_or_refused() -> None:
     """A setting that TRL would not hear of would make an intervention that changes nothing."""
     by_hand = {"steps", "prompts_per_step", "aggregation", "delta", "lr_scheduler_type"}
     elsewhere = {"lora_r", "lora_alpha", "attn_implementation"}
     without_effect = {"save_steps", "logprobs_chunk"}
-    known = {
-        name for kind in ("same", "renamed", "fixed") for name in getattr(trl_config.FIELDS, kind)
-    }
+    known = {*trl_config.FIELDS.same, *trl_config.FIELDS.renamed, *trl_config.FIELDS.fixed}
     names = {field.name for field in fields(TrainingSettings)}
     assert known | by_hand | elsewhere | without_effect == names
 
 
 @pytest.mark.parametrize("environment", ["musique", "gsm8k"])
 def test_trl_takes_all_that_it_is_told(environment: str, tmp_path: Path) -> None:
-    built = build_environment(environment, PARAMS.settings(environment))
-    told = trl_config.config_of(control().training, built, 24)
+    told = trl_config.config_of(control().training, built(environment), 24)
     assert set(told) <= trl_config.FIELDS.taken
-    config = trl.GRPOConfig(output_dir=str(tmp_path), use_cpu=True, **told)
+    config = config_of(tmp_path, told)
     assert config.beta == PARAMS.training.kl_beta
     assert config.max_steps == 2
     assert config.generation_batch_size == 16
 
 
 def test_a_batch_that_trl_cannot_cut_is_refused() -> None:
-    built = build_environment("gsm8k", PARAMS.settings("gsm8k"))
-    with pytest.raises(
-        InputError, match="gradient_accumulation_steps is 3, but with trainer trl it must divide"
-    ):
-        trl_config.config_of(control(gradient_accumulation_steps=3).training, built, 24)
+    said = "gradient_accumulation_steps is 3, but with trainer trl it must divide"
+    training = control(gradient_accumulation_steps=3).training
+    with pytest.raises(InputError, match=said):
+        trl_config.config_of(training, built("gsm8k"), 24)
 
 
 @pytest.mark.parametrize("environment", ["musique", "calculator"])
 def test_trl_shows_the_model_the_same_tools(environment: str) -> None:
-    from transformers.utils import get_json_schema
-
-    built = build_environment(environment, PARAMS.settings(environment))
-    instance = environment_class(built, [])()
-    schemas = [get_json_schema(getattr(instance, t["function"]["name"])) for t in built.tools]
-    assert json.dumps(schemas) == json.dumps(built.tools)
+    tools = built(environment).tools
+    instance = environment_class(built(environment), [])()
+    schemas = [get_json_schema(getattr(instance, t["function"]["name"])) for t in tools]
+    assert json.dumps(schemas) == json.dumps(tools)
 
 
 # --- arms
@@ -255,20 +236,17 @@ def study(**changes: Any) -> Params:
 
 
 def test_what_trl_has_no_counterpart_for_is_said_and_not_run() -> None:
+    kl = {
+        "k1": {"training": {"kl_estimator": "k1"}},
+        "beta-0": {"training": {"kl_beta": 0.0}},
+    }
     hypotheses = {
         "hidden-context": {"arms": {"attention-mask": {"swap": ["attention_mask"]}}},
-        "kl-penalty": {
-            "arms": {
-                "k1": {"training": {"kl_estimator": "k1"}},
-                "beta-0": {"training": {"kl_beta": 0.0}},
-            }
-        },
+        "kl-penalty": {"arms": kl},
     }
     params = study(hypotheses=hypotheses)
-    names = [arm.arm for arm in arms(params)]
-    assert "beta-0" in names
-    assert "attention-mask" not in names
-    assert "k1" not in names
+    names = {arm.arm for arm in arms(params)}
+    assert names & {"beta-0", "attention-mask", "k1", "own-scores-alone"} == {"beta-0"}
     assert unmapped(params) == {
         "hidden-context": "trainer trl has no counterpart for attention-mask: stage attention_mask",
         "kl-penalty": "trainer trl has no counterpart for k1: kl_estimator k1",
@@ -291,60 +269,49 @@ def corrections(**options: Any) -> Params:
     return study(hypotheses=hypotheses, options={"max_completion_length": 256, **options})
 
 
-def test_trl_s_corrections_for_a_sampler_are_arms_where_vllm_samples() -> None:
+def test_trl_s_corrections_for_a_sampler_are_no_arms_where_vllm_does_not_sample() -> None:
     without = corrections()
     assert {arm.hypothesis for arm in arms(without)} == {""}
     assert "token-mask: importance_sampling_cap 2.0" in unmapped(without)["sampler-mismatch"]
-    params = corrections(use_vllm=True)
-    assert "sampler-mismatch" not in unmapped(params)
-    assert {a.arm for a in arms(params) if a.design == "repair"} == {
-        mode.replace("_", "-") for mode in MODES
-    }
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_an_arm_s_correction_is_trl_s_whatever_the_case_says_of_it(
-    mode: str, tmp_path: Path
-) -> None:
+def test_an_arm_s_correction_is_trl_s_whatever_the_case_says_of_it(tmp_path: Path) -> None:
     params = corrections(use_vllm=True, vllm_importance_sampling_correction=False)
-    by_name = {run.arm: run for run in runs(params)}
-    built = build_environment("musique", PARAMS.settings("musique"))
-    case, arm = (
-        trl.GRPOConfig(
-            output_dir=str(tmp_path), use_cpu=True, **trl_config.options_of(each, built, 24)
-        )
-        for each in (by_name["case"], by_name[mode.replace("_", "-")])
-    )
-    assert not case.vllm_importance_sampling_correction
-    assert arm.vllm_importance_sampling_correction
-    assert (arm.vllm_importance_sampling_mode, arm.vllm_importance_sampling_clip_max) == (mode, 2.0)
-    assert arm.vllm_importance_sampling_clip_min is None
+    assert "sampler-mismatch" not in unmapped(params)
+    repairs = {arm.arm for arm in arms(params) if arm.design == "repair"}
+    assert repairs == {mode.replace("_", "-") for mode in MODES}
+    made = {
+        run.arm: config_of(tmp_path, trl_config.options_of(run, built("musique"), 24))
+        for run in runs(params)
+        if run.arm in ("case", *repairs)
+    }
+    assert not made["case"].vllm_importance_sampling_correction
+    for mode in MODES:
+        arm = made[mode.replace("_", "-")]
+        assert arm.vllm_importance_sampling_correction
+        assert arm.vllm_importance_sampling_mode == mode
+        assert arm.vllm_importance_sampling_clip_max == 2.0
+        assert arm.vllm_importance_sampling_clip_min is None
 
 
 def test_a_cap_alone_is_our_correction_and_none_leaves_trl_s_own() -> None:
-    built = build_environment("musique", PARAMS.settings("musique"))
     plain = replace(control(), options={"use_vllm": True})
     capped = replace(control(importance_sampling_cap=2.0), options={"use_vllm": True})
-    own, ours = (trl_config.options_of(run, built, 24) for run in (plain, capped))
+    own, ours = (trl_config.options_of(run, built("musique"), 24) for run in (plain, capped))
     assert not any("importance_sampling_m" in name for name in own)
     assert ours["vllm_importance_sampling_mode"] == "token_truncate"
 
 
-def test_a_user_s_reward_function_is_a_defect_of_the_score_stage() -> None:
-    case = {"faults": [], "reward": "examples/trl_rewards.py:judged_once"}
+def test_a_reward_function_is_a_defect_of_the_score_stage_and_options_are_planted_too() -> None:
+    place = "examples/trl_rewards.py:judged_once"
+    case = {"faults": [], "reward": place, "options": {"max_completion_length": 8}}
     by_name = {arm.arm: arm for arm in arms(study(case="mine", cases={"mine": case}))}
-    assert by_name["case"].faults == ("examples/trl_rewards.py:judged_once",)
-    assert by_name["own-scores"].faults == ()
-    assert by_name["own-scores-alone"].faults == by_name["case"].faults
-
-
-def test_options_are_mended_and_planted_like_settings() -> None:
-    case = {"faults": [], "options": {"max_completion_length": 8}}
-    by_name = {arm.arm: arm for arm in arms(study(case="mine", cases={"mine": case}))}
+    faults = {name: arm.faults for name, arm in by_name.items()}
+    assert faults["case"] == faults["own-scores-alone"] == (place,)
+    assert faults["own-scores"] == faults["completion-length-alone"] == ()
     lengths = {name: arm.options["max_completion_length"] for name, arm in by_name.items()}
     assert lengths["case"] == lengths["completion-length-alone"] == 8
     assert lengths["control"] == lengths["completion-length"] == 256
-    assert "own-scores-alone" not in by_name
 
 
 @pytest.mark.parametrize(
@@ -352,14 +319,13 @@ def test_options_are_mended_and_planted_like_settings() -> None:
     [
         ({"faults": ["stale-sampler"]}, "stage sync, which trainer trl does not support"),
         ({"faults": [], "training": {"kl_estimator": "k1"}}, "kl_estimator k1"),
+        # of an overlay that says nothing of cases, too: the shipped one's is our own trainer's
+        (None, "expected a case of your own: `case` and `cases`"),
     ],
 )
-def test_a_case_that_trl_cannot_be_is_refused(
-    case: dict[str, Any], expected: str, tmp_path: Path
-) -> None:
-    assert expected in refused(tmp_path, trainer="trl", case="mine", cases={"mine": case})
-    # of an overlay that says nothing of cases, too: the shipped one's is our own trainer's
-    assert "expected a case of your own: `case` and `cases`" in refused(tmp_path, trainer="trl")
+def test_a_case_that_trl_cannot_be_is_refused(case: Any, expected: str, tmp_path: Path) -> None:
+    given = {"case": "mine", "cases": {"mine": case}} if case else {}
+    assert expected in refused(tmp_path, trainer="trl", **given)
 
 
 @pytest.mark.parametrize(("changes", "expected"), CASES["a trainer that cannot be run is one line"])
@@ -384,10 +350,8 @@ def test_trl_runs_in_an_environment_of_its_own(rows: Path, tmp_path: Path) -> No
         if "could not be installed" not in str(error):
             raise
         pytest.skip(str(error))
-    environment = PARAMS.settings("musique")
-    recorded = DiagnosticSettings(rollouts_every=1, rollouts_kept=2)
-    run = control(steps=1)
-    job = Job(run, environment, TINY, rows, tmp_path, recorded, told(PARAMS.command))
+    recorded, settings = DiagnosticSettings(1, 2), PARAMS.settings("musique")
+    job = Job(control(steps=1), settings, TINY, rows, tmp_path, recorded, told(PARAMS.command))
     load_trainer("trl").train(job)
     [row] = [row for _, row in read_jsonl(tmp_path / "metrics.jsonl")]
     assert row["trainer_reward"] == pytest.approx(row["reward"], abs=1e-6)

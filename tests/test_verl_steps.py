@@ -13,10 +13,10 @@ from torch.multiprocessing.spawn import start_processes
 from rlvr_debug.errors import InputError
 from rlvr_debug.recorders.verl import steps
 from rlvr_debug.recorders.verl.steps import StepWatch, fill, saved
+from rlvr_debug.replay.architecture import no_model
 from rlvr_debug.replay.check import check
 from rlvr_debug.replay.record import Record, Update
 from rlvr_debug.replay.settings import Sampling, Settings
-from tests.small_record import bare_record
 
 FLAT, OWN = ({"use_orig_params": own, "device_id": torch.device("cpu")} for own in (False, True))
 RATE, DATA = 0.1, torch.arange(6.0).view(2, 3)
@@ -64,11 +64,11 @@ def two_steps(engine: Engine, folder: Path) -> None:
         watch.write(folder)
 
 
-def work(rank: int, folder: str, versions: list[str]) -> None:
+def work(rank: int, folder: str) -> None:
     """Be one of two workers, and train by each version."""
     where = f"file://{folder}/store"
     distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=2)
-    for version in versions:
+    for version in VERSIONS:
         two_steps(Engine(sharded(version)), Path(folder, version))
     distributed.destroy_process_group()
 
@@ -83,14 +83,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("workers")
     for version in VERSIONS:
         (found / version).mkdir()
-    set_forkserver_preload([__name__])  # torch is imported once for both
-    told = (str(found), VERSIONS)
-    start_processes(work, told, 2, start_method="forkserver")  # type: ignore[no-untyped-call]
+    set_forkserver_preload([__name__, "torch._dynamo"])  # imported once for both
+    start_processes(work, (str(found),), 2, start_method="forkserver")  # type: ignore[no-untyped-call]
     return found
 
 
 def recorded(folder: Path, shapes: dict[str, torch.Size] = SHAPES, updates: int = 2) -> Record:
-    record = bare_record(settings=ASKED, updates=[Update() for _ in range(updates)])
+    made = [Update() for _ in range(updates)]
+    record = Record("verl", ASKED, None, None, no_model, updates=made)
     fill(record, saved(folder, "step"), shapes)
     return record
 
@@ -106,15 +106,14 @@ def test_the_pieces_of_all_workers_are_what_one_process_has(folder: Path, versio
         engine.train()
         for name, parameter in named.items():
             state = engine.optimizer.state[parameter]
-            pairs = [
-                (record.weights[update.before][name], held[name]),
-                (record.weights[update.after][name], parameter.detach()),
-                ((update.gradients or {})[name], 2 * parameter.grad),
-                ((update.clipped or {})[name], parameter.grad),
-                *((update.state_after[name][key], state[key]) for key in state),
+            numbers = (update.before, update.after)
+            got = [
+                *(record.weights[number][name] for number in numbers),
+                *((kept or {})[name] for kept in (update.gradients, update.clipped)),
+                *(update.state_after[name][key] for key in state),
             ]
-            for got, wanted in pairs:
-                torch.testing.assert_close(got, wanted)
+            now = [held[name], parameter.detach(), 2 * parameter.grad, parameter.grad]
+            torch.testing.assert_close(got, [*now, *state.values()])
     found = {each.segment: each.status for each in check(record).findings}
     names = ("clip", "weights between steps", "optimizer step")
     assert [found[name] for name in names] == ["deviates", "agrees", "agrees"]
@@ -123,16 +122,15 @@ def test_the_pieces_of_all_workers_are_what_one_process_has(folder: Path, versio
 def test_steps_that_do_not_tell_the_weights_are_refused_with_the_reason(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(shapes: dict[str, torch.Size], updates: int = 2) -> str:
+    def refused(shapes: dict[str, Any], updates: int = 2) -> str:
         with pytest.raises(InputError) as error:
             recorded(folder / "fsdp", shapes, updates)
         return str(error.value)
 
-    ours = "of the configuration's model"
-    for shape in ((5, 4), (5, 1)):
-        assert ours in refused({**SHAPES, "0.weight": torch.Size(shape)})
-    assert ours in refused({name: SHAPES[name] for name in ("0.weight", "0.bias")})
-    assert ours in refused({**SHAPES, "head": torch.Size([2])})
+    others = [{**SHAPES, "0.weight": torch.Size(shape)} for shape in ((5, 4), (5, 1))]
+    fewer = {name: SHAPES[name] for name in ("0.weight", "0.bias")}
+    for shapes in (*others, fewer, {**SHAPES, "head": torch.Size([2])}):
+        assert "of the configuration's model" in refused(shapes)
     assert refused(SHAPES, 3) == "not all workers wrote what their optimizer did"
     monkeypatch.setattr(steps, "LARGE", 10)
     assert "50 M" in refused(SHAPES)

@@ -412,3 +412,16 @@ def _group(process: psutil.Process) -> int | None:
         return os.getpgid(process.pid)
     except ProcessLookupError:
         return None
+
+
+@pytest.mark.heavy
+def test_a_job_that_fails_is_status_1_and_its_error_stands_last(tmp_path: Path) -> None:
+    project = copy(ROOT, tmp_path)
+    project.overlay({**MINI, "training": {**MINI["training"], "prompts_per_step": 1000}})
+    target = "results/runs/musique/case/0/metrics.jsonl"
+    words = ("run", "--cores", "2", "--overlay", "mini.yaml", "--", target)
+    done = call(*words, root=project.root, environment=project.environment)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert "expected at least training.prompts_per_step (1000)" in done.stderr
+    assert "Traceback" not in done.stderr

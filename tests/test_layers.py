@@ -129,6 +129,15 @@ def test_a_log_is_diagnosed_without_the_study_torch_or_the_check_of_a_trainer() 
     assert not ours & {"study", "replay", "verdicts", "trainers", "report", "serving"}
     of_studies = {"psutil", "pydot", "scipy", "snakemake", "statsmodels", "torch", "transformers"}
     assert not of_studies & {name.partition(".")[0] for name in loaded}
+    # a cause has a module with its checks of logs, which are what is asked for
+    others = {name for name in loaded if name.startswith("rlvr_debug")}
+    others -= {name for name in others if name.startswith("rlvr_debug.causes.")}
+    assert len([name for name in others if _has_code(name)]) <= 25, others
+
+
+def _has_code(module: str) -> bool:
+    path = PACKAGE.parent / module.replace(".", "/")
+    return path.with_suffix(".py").is_file() or bool((path / "__init__.py").stat().st_size)
 
 
 def test_a_trainer_is_checked_without_the_study_its_servers_or_verdicts() -> None:

@@ -35,7 +35,7 @@ from rlvr_debug.replay.segments.loss_formula import loss_inputs
 from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.venvs import build_venv, venv_names
 from tests.shared import ran
-from tests.test_check import built
+from tests.test_check import built, overriding, placed, statuses
 
 
 @pytest.fixture(autouse=True)
@@ -351,3 +351,45 @@ def test_a_ratio_of_each_sequence_has_the_gradient_of_one_of_each_of_its_tokens(
     one, each, other = (gradient_of(x, given, now, how) for x in ("gspo", "gspo-token", "grpo"))
     torch.testing.assert_close(one, each)
     assert not torch.allclose(one, other, rtol=1e-3)
+
+
+# --- a reward that keeps a state
+
+
+def novelty() -> Callable[..., list[float]]:
+    """Return a reward of how seldom a completion began so before."""
+    seen: dict[str, int] = {}
+
+    def seldom(completions: Sequence[Any], **_: Any) -> list[float]:
+        found = []
+        for completion in completions:
+            begun = completion[0]["content"][:2]
+            seen[begun] = seen.get(begun, 0) + 1
+            found.append(seen[begun] ** -0.5)
+        return found
+
+    return seldom
+
+
+def test_a_reward_that_keeps_a_state_is_told_until_it_is_declared() -> None:
+    """A novelty bonus was called a fault, and nothing could be done about it."""
+    told = placed(built(reward=novelty()), "rewards")
+    assert "--expect rewards=stateful" in told["next"]
+    rlvr_debug.expect(rewards="stateful")
+    meant = placed(built(reward=novelty()))
+    assert statuses(meant)["rewards"] == AGREES
+    assert "noise of rewards" not in [each["name"] for each in meant["consequences"]]
+
+
+def test_a_declared_state_hides_no_reward_that_is_changed_after_the_call() -> None:
+    rlvr_debug.expect(rewards="stateful")
+    doubles = overriding("_calculate_rewards")(lambda _, usual, *given: usual(*given) * 2)
+    answer = placed(built(doubles, reward=novelty()), "rewards")
+    assert "changed after the call" in answer["answer"]
+
+
+def test_only_a_state_can_be_declared_of_rewards() -> None:
+    with pytest.raises(InputError, match="expected one of \\['stateful'\\]"):
+        rlvr_debug.expect(rewards=lambda given: given)
+    with pytest.raises(InputError, match="did you mean 'stateful'"):
+        named(["rewards=statefull"])

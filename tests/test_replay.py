@@ -395,6 +395,13 @@ def test_weights_that_are_written_between_two_steps_are_seen(changed: Record) ->
     assert status(changed, "weights between steps") == DEVIATES
 
 
+def test_a_step_of_which_no_groups_of_the_optimizer_are_known_is_computed(changed: Record) -> None:
+    """A record that a loop of one's own wrote ended in a ValueError there."""
+    for update in changed.updates:
+        update.groups = []
+    assert status(changed, "optimizer step") == AGREES
+
+
 def test_a_row_that_is_trained_twice_is_seen(changed: Record) -> None:
     rows = number(micros(changed)[0].given.rows)
     rows[0] = rows[1]

@@ -17,10 +17,11 @@ from benchmarks.faults.case import Case, Task, Told, load_cases, module_of, part
 from benchmarks.faults.located import differing, parts_found
 from benchmarks.faults.run import Place, noisy, recorded
 from benchmarks.faults.study import CASE, CONTROL, MOST_ARMS, Outcome, all_arms, choose, judge
-from rlvr_debug.causes import hypothesis_names, load_hypothesis, variant_names
+from rlvr_debug.causes import hypothesis_names, variant_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Transcript
+from rlvr_debug.environments.gsm8k import GSM8KRow
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.replay.answer import answer_of, timeless
 from rlvr_debug.replay.check import check
@@ -31,14 +32,10 @@ from tests.in_process import called
 
 HERE = ROOT / "benchmarks" / "faults"
 ARMS = {arm.name: arm for arm in (CASE, CONTROL, *all_arms())}
-CAUSES = [s for s in hypothesis_names() if load_hypothesis(s).kind == "cause"]
 
 
 def planted_names() -> list[str]:
     return [f.stem.replace("_", "-") for f in sorted((HERE / "planted").glob("[a-z]*.py"))]
-
-
-# --- the cases
 
 
 # --- what arms are told
@@ -78,9 +75,8 @@ def test_trainings_that_are_told_the_same_are_one() -> None:
     single = replace(BROKEN, faults=("stale-sampler",), training={})
     digests = {arm: told(single, ARMS[arm]).digest for arm in ARMS}
     assert digests["lora-weight-sync-swap"] == digests["control"]
-    assert (
-        digests["lora-weight-sync-swap-alone"] == digests["hidden-context-swap"] == digests["case"]
-    )
+    alone = digests["lora-weight-sync-swap-alone"]
+    assert alone == digests["hidden-context-swap"] == digests["case"]
     assert digests["case"] != digests["control"]
     assert Told.from_json(asdict(told(BROKEN, CASE))) == told(BROKEN, CASE)
 
@@ -200,32 +196,33 @@ def test_at_most_three_arms_are_chosen_and_none_twice(
 ) -> None:
     arms = choose(case_answer(*present), logs[:count])
     names = [arm.name for arm in arms]
-    assert len(names) == len(set(names)) <= MOST_ARMS
-    suspects = study._present(case_answer(*present))
-    assert arms
-    if suspects:
+    assert 0 < len(names) == len(set(names)) <= MOST_ARMS
+    if suspects := study._present(case_answer(*present)):
         assert arms[0].hypothesis == suspects[0]
         assert {arm.hypothesis for arm in arms} <= set(suspects)
 
 
-def test_of_one_suspect_both_repairs_are_tried_and_of_several_each_alone() -> None:
-    assert [a.name for a in choose(case_answer("kl-penalty"), [])] == [
-        "kl-penalty-swap",
-        "kl-penalty-knob",
-        "kl-penalty-swap-alone",
-    ]
-    assert [a.name for a in choose(case_answer("lora-weight-sync", "sequence-mismatch"), [])] == [
-        "lora-weight-sync-swap-alone",
-        "sequence-mismatch-swap-alone",
-    ]
-    assert [
-        a.name
-        for a in choose(case_answer(), ["hidden-context", "kl-penalty", "library-functionality"])
-    ] == [
-        "hidden-context-swap",
-        "kl-penalty-swap",
-        "kl-penalty-knob",
-    ]
+@pytest.mark.parametrize(
+    ("present", "logs", "chosen"),
+    [
+        ("kl-penalty", "", "kl-penalty-swap kl-penalty-knob kl-penalty-swap-alone"),
+        (
+            "lora-weight-sync sequence-mismatch",
+            "",
+            "lora-weight-sync-swap-alone sequence-mismatch-swap-alone",
+        ),
+        (
+            "",
+            "hidden-context kl-penalty library-functionality",
+            "hidden-context-swap kl-penalty-swap kl-penalty-knob",
+        ),
+    ],
+)
+def test_of_one_suspect_both_repairs_are_tried_and_of_several_each_alone(
+    present: str, logs: str, chosen: str
+) -> None:
+    arms = choose(case_answer(*present.split()), logs.split())
+    assert [arm.name for arm in arms] == chosen.split()
 
 
 # --- answers
@@ -249,14 +246,9 @@ def test_a_cause_with_its_mechanism_and_effect_is_validated_and_first() -> None:
     }
     answer = judge(checked, [], arms, runs)
     assert answer.validated == ("kl-penalty",)
-    assert (
-        answer.ranked["all"]
-        == answer.ranked["swaps"]
-        == answer.ranked["experiments"]
-        == ("kl-penalty",)
-    )
     # the setting mends nothing, so that whoever has settings alone learns nothing
-    assert answer.ranked["knobs"] == ()
+    for mode, slugs in {"all": 1, "swaps": 1, "experiments": 1, "knobs": 0}.items():
+        assert answer.ranked[mode] == ("kl-penalty",) * slugs
 
 
 def test_an_arm_whose_runs_are_to_the_byte_the_cases_changes_nothing() -> None:
@@ -277,36 +269,22 @@ def test_an_arm_whose_runs_are_to_the_byte_the_cases_changes_nothing() -> None:
 
 def row(**changes: Any) -> dict[str, Any]:
     modes = {f"ranked_{mode}": "" for mode in study.MODES}
-    return {
-        "kind": "planted",
-        "causes": "a",
-        "counts": True,
-        "validated": "",
-        **modes,
-        **changes,
-    }
+    return {"kind": "planted", "causes": "a", "counts": True, "validated": "", **modes, **changes}
 
 
 def test_shares_are_over_what_counts_and_have_exact_intervals() -> None:
-    table = pd.DataFrame(
-        [
-            row(ranked_all="a b"),
-            row(ranked_all="b c a"),
-            row(causes="a b", ranked_all="b"),
-            row(causes="", ranked_all=""),
-            row(causes="", ranked_all="a"),
-            row(counts=False, ranked_all="a"),
-            row(kind="healthy", causes="", counts=False, ranked_all="a", validated=""),
-            row(
-                kind="healthy",
-                causes="",
-                counts=False,
-                ranked_all="a",
-                validated="a",
-            ),
-        ]
-    )
-    by_mode = {found["mode"]: found for found in score.score_rows(table)}
+    healthy = row(kind="healthy", causes="", counts=False, ranked_all="a")
+    rows = [
+        row(ranked_all="a b"),
+        row(ranked_all="b c a"),
+        row(causes="a b", ranked_all="b"),
+        row(causes=""),
+        row(causes="", ranked_all="a"),
+        row(counts=False, ranked_all="a"),
+        healthy,
+        {**healthy, "validated": "a"},
+    ]
+    by_mode = {found["mode"]: found for found in score.score_rows(pd.DataFrame(rows))}
     found = by_mode["all"]
     assert (found["top1"], found["top1_of"], found["top3"], found["top1_of_all_of"]) == (3, 5, 4, 6)
     # Clopper and Pearson's for 3 of 5
@@ -317,8 +295,6 @@ def test_shares_are_over_what_counts_and_have_exact_intervals() -> None:
 
 def test_a_noisy_judge_judges_the_same_transcript_alike() -> None:
     clean = build_environment("gsm8k", {"max_new_tokens": 8, "weights": {"correct": 1.0}})
-    from rlvr_debug.environments.gsm8k import GSM8KRow
-
     judge_ = noisy(clean, 0.5)
     rows = [GSM8KRow(str(n), "?", f"#### {n}") for n in range(400)]
     right = [Transcript([f"#### {n}"]) for n in range(400)]
@@ -341,12 +317,8 @@ def test_a_job_goes_on_with_the_seed_that_is_missing(short: None, tmp_path: Path
 # --- what is committed
 
 
-@pytest.fixture(scope="module")
-def results() -> pd.DataFrame:
+def test_the_committed_scores_follow_from_the_committed_cases() -> None:
     costs = {name: [""] for name in ("cost", "cost_low", "cost_high")}
-    return pd.read_csv(HERE / "results" / "cases.csv", keep_default_na=False, na_values=costs)
-
-
-def test_the_committed_scores_follow_from_the_committed_cases(results: pd.DataFrame) -> None:
-    expected = pd.DataFrame(score.score_rows(results)).to_csv(index=False, float_format="%.4g")
+    cases = pd.read_csv(HERE / "results" / "cases.csv", keep_default_na=False, na_values=costs)
+    expected = pd.DataFrame(score.score_rows(cases)).to_csv(index=False, float_format="%.4g")
     assert expected == (HERE / "results" / "scores.csv").read_text(encoding="utf-8")

@@ -68,11 +68,8 @@ def test_a_check_is_told_the_case_with_few_rollouts_a_step() -> None:
     study = resolve(PARAMS, ROOT)
     told = study.checking().run.training
     case = study.runs[0].training
-    assert (
-        told.prompts_per_step * told.group_size
-        <= CHECKED_ROLLOUTS
-        < case.prompts_per_step * (case.group_size)
-    )
+    few, usual = (each.prompts_per_step * each.group_size for each in (told, case))
+    assert few <= CHECKED_ROLLOUTS < usual
     assert replace(told, prompts_per_step=case.prompts_per_step) == case
 
 
@@ -109,38 +106,33 @@ FULL = load_params(ROOT / "params.yaml", ROOT / "studies" / "full.yaml")
 FIRST: Mapping[str, Run] = {run.arm: run for run in reversed(list(runs(FULL)))}
 CASE = FIRST["case"]
 
-# by hypothesis and arm: what it is told and the case is not
-ARMS: dict[str, dict[str, dict[str, Any]]] = {
-    "lora-weight-sync": {
-        "verified-sync": {"options": {"sync_bound": 1e-3}},
-        "full-fine-tuning": {"training": {"lora_r": 0, "lora_alpha": 16, "learning_rate": 4e-4}},
-    },
-    "token-masking": {"with-tool-tokens": {"faults": ("tool-tokens-trained",)}},
-    "kl-penalty": {
-        "kl-beta-0": {"training": {"kl_beta": 0.0}},
-        "kl-beta-001": {"training": {"kl_beta": 0.01}},
-        "kl-formula-reversed": {"faults": ("kl-reversed",)},
-        "dr-grpo-beta-0": {"training": {"kl_beta": 0.0, "aggregation": "dr_grpo"}},
-    },
-    "context-truncation": {
-        "double-context": {"rollouts": {"max_context": 384}},
-        "half-context": {"rollouts": {"max_context": 96}},
-    },
-    "reward-signal": {
-        f"{name}-only": {"rollouts": {"weights": {name: 1.0}}}
+# by hypothesis and arm: the block of settings in which it is told what the case is not
+ARMS: list[tuple[str, str, str, Any]] = [
+    ("lora-weight-sync", "verified-sync", "options", {"sync_bound": 1e-3}),
+    (
+        *("lora-weight-sync", "full-fine-tuning", "training"),
+        {"lora_r": 0, "lora_alpha": 16, "learning_rate": 4e-4},
+    ),
+    ("token-masking", "with-tool-tokens", "faults", "tool-tokens-trained"),
+    ("kl-penalty", "kl-beta-0", "training", {"kl_beta": 0.0}),
+    ("kl-penalty", "kl-beta-001", "training", {"kl_beta": 0.01}),
+    ("kl-penalty", "kl-formula-reversed", "faults", "kl-reversed"),
+    ("kl-penalty", "dr-grpo-beta-0", "training", {"kl_beta": 0.0, "aggregation": "dr_grpo"}),
+    ("context-truncation", "double-context", "rollouts", {"max_context": 384}),
+    ("context-truncation", "half-context", "rollouts", {"max_context": 96}),
+    ("reward-signal", "binary", "rollouts", {"weights": {"exact_match": 1.0}}),
+    *(
+        ("reward-signal", f"{name}-only", "rollouts", {"weights": {name: 1.0}})
         for name in ("f1", "recall", "precision", "citation", "format")
-    }
-    | {"binary": {"rollouts": {"weights": {"exact_match": 1.0}}}},
-    "multi-step": {"with-calculator": {"environment": "calculator"}},
-    "advantage-scaling": {
-        "no-scaling": {"training": {"scale_rewards": "none"}},
-        "epsilon-tenth": {"training": {"advantage_epsilon": 0.1}},
-    },
-    "gradient-explosion": {
-        "clip-tenth": {"training": {"max_grad_norm": 0.1}},
-        "half-rate": {"training": {"learning_rate": 1e-3}},
-    },
-}
+    ),
+    ("multi-step", "with-calculator", "environment", "calculator"),
+    ("advantage-scaling", "no-scaling", "training", {"scale_rewards": "none"}),
+    ("advantage-scaling", "epsilon-tenth", "training", {"advantage_epsilon": 0.1}),
+    ("gradient-explosion", "clip-tenth", "training", {"max_grad_norm": 0.1}),
+    ("gradient-explosion", "half-rate", "training", {"learning_rate": 1e-3}),
+]
+# what the original trained
+ADAPTER = {"lora_r": 16, "lora_alpha": 32, "kl_beta": 0.04}
 # told what the case is told, because the case has that right: the same runs, and the tables say so
 AS_THE_CASE = {
     *("forced-sync", "loss-mask", "kl-beta-004", "own-scores", "own-limit"),
@@ -148,22 +140,14 @@ AS_THE_CASE = {
 }
 
 
-def test_its_case_trains_an_adapter_as_the_original_did() -> None:
-    assert (CASE.training.lora_r, CASE.training.lora_alpha) == (16, 32)
-    assert CASE.training.kl_beta == 0.04
-    assert len(CASE.faults) == 3
-
-
-@pytest.mark.parametrize(
-    ("slug", "arm"), [(slug, arm) for slug, own in ARMS.items() for arm in own]
-)
+@pytest.mark.parametrize(("slug", "arm", "block", "value"), ARMS)
 def test_each_of_the_original_s_arms_is_the_case_but_for_its_own_change(
-    slug: str, arm: str
+    slug: str, arm: str, block: str, value: Any
 ) -> None:
-    run, changes = FIRST[arm], ARMS[slug][arm]
+    run, changes = FIRST[arm], {block: value}
     assert (run.hypothesis, run.design) == (slug, "repair")
     assert run.environment == changes.get("environment", "musique")
-    assert run.faults == (*CASE.faults, *changes.get("faults", ()))
+    assert run.faults == (*CASE.faults, *([value] if block == "faults" else []))
     assert run.options == changes.get("options", {})
     own = CASE.rollouts if run.environment == "musique" else {}
     assert run.rollouts == {**own, **changes.get("rollouts", {})}
@@ -171,6 +155,8 @@ def test_each_of_the_original_s_arms_is_the_case_but_for_its_own_change(
 
 
 def test_each_arm_is_a_training_of_its_own_but_for_those_that_the_case_has_right() -> None:
+    assert {key: getattr(CASE.training, key) for key in ADAPTER} == ADAPTER
+    assert len(CASE.faults) == 3
     repairs = {run.arm: run.trained_as for run in FIRST.values() if run.design == "repair"}
     shared = {arm for arm, trained in repairs.items() if trained != arm}
     assert shared == {*AS_THE_CASE, "single-step"}

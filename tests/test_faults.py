@@ -5,12 +5,10 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from torch import Tensor
 
 from rlvr_debug.causes import stages_with, variant_names
@@ -27,14 +25,8 @@ from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.model import HEALTHY, Params
-from rlvr_debug.study.params import load_params
-from tests.small import ROWS, SETTINGS, Train
-
-# where a fault needs other settings than the default ones to act
-ACTS: dict[str, dict[str, Any]] = {
-    "per-micro-batch-denominator": {"aggregation": "dapo", "gradient_accumulation_steps": 5},
-    "temperature-ignored": {"temperature": 0.5},
-}
+from tests.small import PARAMS, ROWS, SETTINGS, Train
+from tests.study_file import changed
 
 
 def planted(fault: str) -> Stages:
@@ -65,7 +57,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 # --- all faults
 
 
-@pytest.mark.parametrize("fault", sorted(ACTS))
+@pytest.mark.parametrize("fault", ["per-micro-batch-denominator", "temperature-ignored"])
 def test_a_fault_that_needs_other_settings_does_nothing_without(trained: Train, fault: str) -> None:
     assert same(trained(planted(fault)).weights, trained(Stages()).weights)
 
@@ -73,21 +65,19 @@ def test_a_fault_that_needs_other_settings_does_nothing_without(trained: Train, 
 # --- none by accident
 
 
-def study(folder: Path, faults: list[str], case: str = "mine") -> Params:
-    params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
-    file = folder / "params.yaml"
-    file.write_text(yaml.safe_dump({**params, "case": case, "cases": {"mine": {"faults": faults}}}))
-    return load_params(file)
+def study(fault: str, case: str = "mine") -> Params:
+    return changed(PARAMS, case=case, cases={"mine": {"faults": [fault]}})
 
 
 @pytest.mark.parametrize("fault", variant_names())
-def test_a_fault_is_reached_by_its_name_only(fault: str, tmp_path: Path) -> None:
-    for run in runs(study(tmp_path, [fault])):
-        stages = stages_with(run.faults)
-        assert run.design != "control" or stages == Stages()
-        assert run.design != "random_reward" or stages == planted("random-reward")
-        assert run.design != "case" or stages == planted(fault)
-    healthy = list(runs(study(tmp_path, [fault], case=HEALTHY)))
+def test_a_fault_is_reached_by_its_name_only(fault: str) -> None:
+    stages = {run.design: stages_with(run.faults) for run in runs(study(fault))}
+    expected = {"case": fault, "random_reward": "random-reward"}
+    assert stages["control"] == Stages()
+    assert {design: stages[design] for design in expected} == {
+        design: planted(name) for design, name in expected.items()
+    }
+    healthy = list(runs(study(fault, case=HEALTHY)))
     assert {run.faults for run in healthy if run.design != "random_reward"} == {()}
 
 
@@ -154,8 +144,8 @@ def test_the_reversed_kl_has_policy_and_reference_the_wrong_way_round(estimator:
 
 def test_a_reply_limit_too_low_leaves_no_answer_finished() -> None:
     """Of the shipped model, which ends its rollouts with an answer."""
-    params, base = load_params(ROOT / "params.yaml"), ROOT / "models" / "tiny"
-    built, shipped = build_environment("musique", params.settings("musique")), Chat(base)
+    base = ROOT / "models" / "tiny"
+    built, shipped = build_environment("musique", PARAMS.settings("musique")), Chat(base)
     weights = load_weights(base / "model.safetensors")
     rows = list(synthetic_musique(24, hops={2: 1}, paragraphs=12, same_relation=0.5, seed=0))
 

@@ -32,6 +32,12 @@ def implementation(ratio, advantages, low, high, delta):
     from rlvr_debug.grpo.objective import clipped_objective
     return -clipped_objective(ratio, advantages, low, high, delta)
 """
+STOPS = """
+STAGE = "clipped_objective"
+
+def implementation(*given):
+    raise ValueError("two\\nlines")
+"""
 CASES = """
 planted:
   turned: {what: the objective is negated, faults: [turned-round]}
@@ -51,13 +57,16 @@ healthy:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    modules = {
+        "turned_round": MODULE,
+        "raises": "raise RuntimeError('two\\nlines')",
+        "nowhere": MODULE.replace("clipped_objective", "objective"),
+        "stops": STOPS,
+    }
     (tmp_path / "cases.yaml").write_text(CASES, encoding="utf-8")
-    (tmp_path / "turned_round.py").write_text(MODULE, encoding="utf-8")
-    (tmp_path / "raises.py").write_text("raise RuntimeError('two\\nlines')", encoding="utf-8")
-    nowhere = MODULE.replace("clipped_objective", "objective")
-    (tmp_path / "nowhere.py").write_text(nowhere, encoding="utf-8")
     monkeypatch.setattr(planted, "__path__", [str(tmp_path), *planted.__path__])
-    for name in ("turned_round", "raises", "nowhere"):
+    for name, text in modules.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
         monkeypatch.delitem(sys.modules, f"{planted.__name__}.{name}", raising=False)
     return tmp_path
 
@@ -67,7 +76,7 @@ def test_what_does_not_load_is_one_line_each_and_the_others_are_there(folder: Pa
     assert set(found) == {"turned", "short", "more-clipping"}
     place = f"{folder}/cases.yaml: case"
     said = {
-        "missing": "found fault no-such-file, expected a file no_such_file.py among the faults",
+        "missing": "found fault no-such-file, expected a file no_such_file.py",
         "raises": "two lines",
         "nowhere": "no stage in nowhere 'objective'",
         "misspelt": "learning_rat",
@@ -122,10 +131,11 @@ def answered(arm: str, parts: list[str], mended: list[Outcome]) -> dict[str, Any
     runs = RUNS | {a.name: outcomes(LOW, a.name) for a in arms if a.design == "repair"}
     runs |= {a.name: outcomes(HIGH, a.name) for a in arms if a.design == "alone"}
     found = judge(case_answer(), ["kl-penalty"], arms, {**runs, arm: mended})
-    told_ = {"effects": found.effects, "places": found.places, "validated": found.validated}
+    told_ = {name: getattr(found, name) for name in ("effects", "places", "validated")}
     verdicts = [vars(verdict) for verdict in found.verdicts]
-    plain = json.dumps({**told_, "verdicts": verdicts, "differs": parts})
-    as_read: dict[str, Any] = json.loads(plain)
+    as_read: dict[str, Any] = json.loads(
+        json.dumps({**told_, "verdicts": verdicts, "differs": parts})
+    )
     return as_read
 
 
@@ -154,16 +164,8 @@ def test_a_place_beside_the_planted_ones_is_wrong_and_in_a_healthy_case_blame() 
 
 # --- faults that raise
 
-STOPS = """
-STAGE = "clipped_objective"
-
-def implementation(*given):
-    raise ValueError("two\\nlines")
-"""
-
 
 def test_a_fault_that_raises_in_training_is_a_line_in_place_of_outcomes(folder: Path) -> None:
-    (folder / "stops.py").write_text(STOPS, encoding="utf-8")
     case = Case("stops", "planted", (), "x", Task("gsm8k"), ("stops",))
     job = {"told": json.dumps(asdict(told(case, CASE))), "seeds": "0"}
     outcomes_, tried = folder / "outcomes.json", folder / "tried.json"
@@ -220,7 +222,6 @@ def test_a_fault_of_somebody_s_is_located_and_scored(folder: Path) -> None:
         "planted:\n  turned: {what: x, faults: [turned-round]}\n  bad: {what: x, faults: [gone]}\n"
         "  stops: {what: x, faults: [stops]}\n"
     )
-    (folder / "stops.py").write_text(STOPS, encoding="utf-8")
     (folder / "cases.yaml").write_text(kept, encoding="utf-8")
     done = snakemake(folder)
     assert done.returncode == 0, done.stderr

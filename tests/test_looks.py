@@ -21,14 +21,7 @@ from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
 from rlvr_debug.study.running import unnamed
 from rlvr_debug.study.status import ToDo, study_status
 from rlvr_debug.verdicts.arms import arm_table
-from rlvr_debug.verdicts.looks import (
-    NOTHING,
-    Look,
-    last_look,
-    look_file,
-    read_look,
-    write_look,
-)
+from rlvr_debug.verdicts.looks import NOTHING, Look, last_look, look_file, read_look, write_look
 from rlvr_debug.verdicts.rule import Bar
 from rlvr_debug.verdicts.sequential import effects_of_all, looked
 from rlvr_debug.verdicts.tables import write_tables
@@ -52,19 +45,13 @@ def first(study: Study = DEFAULT) -> Look:
 def gains_of(study: Study, gain: Gain) -> pd.DataFrame:
     """A row of runs.csv for every run that the study may have: what `gain` says of its arm, and some noise."""
     noise = np.random.default_rng(5)
-    spread: dict[str, float] = {}
-    rows = []
-    for run in study.runs:
-        key = run.name
-        spread.setdefault(key, float(noise.normal(0, 0.02)))
-        value = gain(run.trained_as) + spread[key]
-        named = {key: getattr(run, key) for key in ("arm", "design", "hypothesis", "environment")}
-        changes = "" if run.trained_as in ("case", "control") else "something"
-        changes = "something" if run.arm == "control" else changes
-        rows.append(
-            {**named, "seed": run.seed, "changes": changes, "gain": value, "gain_greedy": value}
-        )
-    return pd.DataFrame(rows)
+    spread = {name: float(noise.normal(0, 0.02)) for name in {run.name: 0 for run in study.runs}}
+    keys = ("arm", "design", "hypothesis", "environment", "seed")
+    table = pd.DataFrame([{key: getattr(run, key) for key in keys} for run in study.runs])
+    same = [run.arm != "control" and run.trained_as in ("case", "control") for run in study.runs]
+    gains = [gain(run.trained_as) + spread[run.name] for run in study.runs]
+    changes = ["" if each else "something" for each in same]
+    return table.assign(changes=changes, gain=gains, gain_greedy=gains)
 
 
 def as_the_case(table: pd.DataFrame, arm: str) -> pd.DataFrame:
@@ -82,15 +69,14 @@ def arms_after(study: Study, table: pd.DataFrame, look: Look) -> pd.DataFrame:
     return arm_table(chosen, "musique", BAR)
 
 
-def looks(study: Study, gain: Gain, **mechanisms: bool) -> list[Look]:
+def looks(study: Study, gain: Gain, *present: str) -> list[Look]:
     """All looks of a study of these gains, the first runs before them."""
     table = gains_of(study, gain)
     found = [first(study)]
     while found[-1].more:
         arms = arms_after(study, table, found[-1])
-        seen = {slug.replace("-", "_"): slug for slug in study.phases}
-        present = {slug: mechanisms.get(name, False) for name, slug in seen.items()}
-        found.append(study.looked.next(found[-1], arms, present, []))
+        mechanisms = {slug: slug in present for slug in study.phases}
+        found.append(study.looked.next(found[-1], arms, mechanisms, []))
         assert len(found) < 40
     return found
 
@@ -142,11 +128,12 @@ def test_a_study_may_have_all_that_its_looks_can_ask_for_whatever_seeds_the_fixe
 
 
 def test_a_study_ends_and_each_look_before_has_asked_for_more() -> None:
-    for gain in (one_cause, nothing):
-        found = looks(DEFAULT, gain, hidden_context=True)
+    untested = resolve(replace(PARAMS, hypotheses={}), ROOT)
+    for study, gain in ((DEFAULT, one_cause), (DEFAULT, nothing), (untested, one_cause)):
+        found = looks(study, gain, "hidden-context")
         assert [look.number for look in found] == list(range(len(found)))
         assert [look.more for look in found] == [True] * (len(found) - 1) + [False]
-        totals = [DEFAULT.looked.trainings(look.seeds) for look in found]
+        totals = [study.looked.trainings(look.seeds) for look in found]
         assert all(a < b for a, b in pairwise(totals[:-1]))
         assert totals[-1] == totals[-2]
 
@@ -174,27 +161,18 @@ def test_a_look_sees_of_each_effect_what_the_tables_say() -> None:
     assert effects.p_equivalence == pytest.approx(told["p_equivalence"].to_numpy(), rel=1e-9)
 
 
-def test_a_later_phase_joins_where_none_before_it_found_a_cause() -> None:
+def test_a_later_phase_joins_where_none_before_it_found_a_cause_and_else_there_is_none() -> None:
     begin = first(GATED)
     assert (begin.phase, begin.seeds["no-scaling"], begin.seeds["gsm8k"]) == (1, 0, 0)
     found = looks(GATED, one_cause)  # `looks` says of no cause that it is validated
     assert [look.phase for look in found] == sorted(look.phase for look in found)
     assert {1, 2, 3} <= {look.phase for look in found}
     assert found[-1].seeds["no-scaling"] >= 2 <= found[-1].seeds["kl-beta-0"]
-
-
-def test_a_phase_that_found_a_cause_is_the_last() -> None:
-    last = looks(GATED, one_cause)
-    before = next(b for b, after in pairwise(last) if after.phase > b.phase)
+    before = next(b for b, after in pairwise(found) if after.phase > b.phase)
     arms = arms_after(GATED, gains_of(GATED, one_cause), before)
-    found = GATED.looked.next(before, arms, {}, ["hidden-context"])
-    assert (found.more, found.phase, found.causes) == (False, 1, ("hidden-context",))
-    assert dict(found.seeds) == dict(before.seeds)
-
-
-def test_a_study_without_hypotheses_ends_too() -> None:
-    study = resolve(replace(PARAMS, hypotheses={}), ROOT)
-    assert not looks(study, one_cause)[-1].more
+    last = GATED.looked.next(before, arms, {}, ["hidden-context"])
+    assert (last.more, last.phase, last.causes) == (False, 1, ("hidden-context",))
+    assert dict(last.seeds) == dict(before.seeds)
 
 
 # --- files
@@ -211,11 +189,10 @@ def test_a_look_is_read_as_it_was_written_and_another_file_is_one_line(tmp_path:
 
 def ended(results: Path, **seeds: int) -> Look:
     """Two looks of the default study, after the second of which nothing more is to run."""
-    begin = first()
-    chosen = {**begin.seeds, **seeds}
-    write_look(replace(begin, number=1, seeds=chosen), look_file(results, 1))
-    last = replace(begin, number=2, seeds=chosen, more=False)
-    write_look(last, look_file(results, 2))
+    begin = replace(first(), number=1, seeds={**first().seeds, **seeds})
+    last = replace(begin, number=2, more=False)
+    for look in (begin, last):
+        write_look(look, look_file(results, look.number))
     return last
 
 
@@ -230,17 +207,9 @@ def test_the_last_look_is_the_first_that_asks_for_nothing_and_is_of_the_study_s_
     assert last_look(tmp_path, [*arms, "another"]) is None
 
 
-@pytest.fixture
-def made_up(tmp_path: Path) -> tuple[MadeUp, Study]:
-    """Results of every run that a study of the sequential design may have, of which its looks choose some."""
+def test_tables_are_of_the_chosen_runs_and_the_cause_is_found_with_fewer(tmp_path: Path) -> None:
     made = MadeUp(tmp_path / "results", CAUSE_FOUND, design="sequential")
-    return made, replace(resolve(made.params, tmp_path), results=made.results)
-
-
-def test_tables_are_of_the_chosen_runs_and_the_cause_is_found_with_fewer(
-    made_up: tuple[MadeUp, Study],
-) -> None:
-    made, study = made_up
+    study = replace(resolve(made.params, tmp_path), results=made.results)
     look = first(study)
     while look.more:
         look = study.look_at(look)
@@ -265,11 +234,8 @@ def test_tables_are_of_the_chosen_runs_and_the_cause_is_found_with_fewer(
     # looks are paid for: the same runs of a fixed design show the same with less doubt
     fixed = {**study.judged_by, "design": "fixed"}
     write_tables(chosen, study.phases, {}, last, fixed, made.results)
-    p_looked, p_fixed = (
-        each["arms"].set_index("arm")["p_holm"].to_dict()["attention-mask-alone"]
-        for each in (tables, made.read())
-    )
-    assert p_looked > p_fixed
+    p_looked, p_fixed = (each["arms"].set_index("arm")["p_holm"] for each in (tables, made.read()))
+    assert p_looked["attention-mask-alone"] > p_fixed["attention-mask-alone"]
 
 
 # --- around the workflow
@@ -345,12 +311,16 @@ def test_trainings_that_share_a_server_are_not_chosen_by_looks() -> None:
     check_references(replace(params, design="fixed"), Path("params.yaml"))
 
 
-def test_seeds_of_an_overlay_are_not_passed_over_in_silence(tmp_path: Path) -> None:
+def test_seeds_that_the_design_does_not_ask_for_are_not_passed_over_in_silence(
+    tmp_path: Path,
+) -> None:
     said = refused(tmp_path, design="sequential", seeds=[0, 1])
     assert said.startswith("key 'seeds' is given with design sequential, ")
     assert "set design: fixed" in said
     assert overlaid(tmp_path, seeds=[0, 1]).design == "fixed"
     assert overlaid(tmp_path, design="sequential").design == "sequential"
+    said = refused(tmp_path, seeds=[0, 1], first_seed=7)
+    assert said.startswith("key 'first_seed' is 7, expected 0 with design fixed")
 
 
 def test_a_study_on_seeds_of_its_own_has_as_many_of_each_arm_from_the_first_on(
@@ -361,11 +331,6 @@ def test_a_study_on_seeds_of_its_own_has_as_many_of_each_arm_from_the_first_on(
     first, other = (study.chosen(study.looked.first()) for study in (usual, moved))
     assert [(run.arm, run.seed + 100) for run in first] == [(run.arm, run.seed) for run in other]
     assert {run.seed for run in other if run.arm == "control"} == {100, 101, 102}
-
-
-def test_a_first_seed_of_a_fixed_design_is_not_passed_over_in_silence(tmp_path: Path) -> None:
-    said = refused(tmp_path, seeds=[0, 1], first_seed=7)
-    assert said.startswith("key 'first_seed' is 7, expected 0 with design fixed")
 
 
 def test_results_from_before_there_was_a_choice_are_read_as_fixed(tmp_path: Path) -> None:

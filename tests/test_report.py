@@ -8,7 +8,6 @@ import html.parser
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +100,20 @@ def written(study: Study) -> str:
 
 
 @pytest.fixture(scope="module")
+def strange(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report of a study of another trainer and level, in which whatever can be markup is."""
+    study = Study(tmp_path_factory.mktemp("strange"), CAUSE_FOUND)
+    study.check("hidden-context", said=EVIL)
+    for arm in CAUSE_FOUND:
+        study.record(arm, [recorded(EVIL, row=EVIL, outcome=EVIL)])
+    tables = study.tables({**SETTINGS, "alpha": 0.2})
+    for table, column in (("verdicts", "evidence"), ("arms", "changes")):
+        told = tables[table].assign(**{column: EVIL})
+        told.to_csv(study.results / "tables" / f"{table}.csv", index=False)
+    return study.report({**REPORT_SETTINGS, "alpha": 0.2, "case": EVIL, "trainer": "trl"})
+
+
+@pytest.fixture(scope="module")
 def page(written: str) -> Page:
     return Page(written)
 
@@ -131,8 +144,7 @@ def test_the_first_screen_is_case_answer_how_sure_curve_and_verdicts(page: Page)
 
 def test_every_hypothesis_has_a_page_with_the_parts_of_the_template(written: str) -> None:
     for slug in SLUGS:
-        start = written.index(f'<section class="page hypothesis" id="{slug}">')
-        own = Page(written[start : written.index("</section>", start)])
+        own = Page(page_of(slug, written))
         parts = [f"{slug}:", "Setup", "Prediction", "Results", "Diagnostics", "Files and logs"]
         parts += ["Observations", "Notes", "Conclusion", "Next steps"]
         places = [own.text.index(part) for part in parts]
@@ -145,22 +157,21 @@ def test_every_hypothesis_has_a_page_with_the_parts_of_the_template(written: str
         assert not any(f"{other}:" in own.text for other in others)
 
 
-def test_a_page_shows_the_runs_of_its_own_arms_beside_case_and_control(written: str) -> None:
-    start = written.index('id="hidden-context"')
-    own = written[start : written.index("</section>", start)]
-    assert re.findall(r"<tr><td>([^<]+)<td>(\d)", own) == [
-        (arm, str(seed))
-        for arm in ("case", "control", "attention-mask", "attention-mask-alone")
-        for seed in range(3)
-    ]
+def page_of(slug: str, written: str) -> str:
+    """The part of a report that is about that hypothesis."""
+    start = written.index(f'<section class="page hypothesis" id="{slug}">')
+    return written[start : written.index("</section>", start)]
 
 
-def test_a_page_says_how_trainings_went_and_where_their_files_are(written: str) -> None:
-    start = written.index('id="hidden-context"')
-    own = written[start : written.index("</section>", start)]
-    arms = "case|control|attention-mask|attention-mask-alone"
-    gone = re.findall(rf"<tr><td>({arms})<td>([a-z]+)<td>([a-z ]+)<td", own)
-    assert [arm for arm, _, _ in gone] == arms.split("|")
+def test_a_page_shows_how_the_runs_of_its_own_arms_and_of_case_and_control_went_and_their_files(
+    written: str,
+) -> None:
+    own = page_of("hidden-context", written)
+    arms = ["case", "control", "attention-mask", "attention-mask-alone"]
+    runs = [(arm, str(seed)) for arm in arms for seed in range(3)]
+    assert re.findall(r"<tr><td>([^<]+)<td>(\d)", own) == runs
+    gone = re.findall(rf"<tr><td>({'|'.join(arms)})<td>([a-z]+)<td>([a-z ]+)<td", own)
+    assert [arm for arm, _, _ in gone] == arms
     assert {trend for _, trend, _ in gone} <= {"improving", "declining", "oscillating", "stable"}
     for seed in range(3):
         run = f"musique/attention-mask/{seed}"
@@ -168,33 +179,36 @@ def test_a_page_says_how_trainings_went_and_where_their_files_are(written: str) 
         assert f'<a href="../logs/train/{run}.log"><code>logs/train/{run}.log</code></a>' in own
 
 
-def test_a_page_links_checkpoints_and_trackers_of_its_runs_and_has_the_owner_s_notes_as_text(
+def test_a_page_links_what_runs_left_and_has_the_owner_s_notes_as_text_and_tokens_of_probability_0(
     written: str, other: Study
 ) -> None:
     run = other.results / "runs" / "musique" / "attention-mask" / "0"
     assert "tensorboard" not in written
     assert written.count("beside <code>results/</code>, stands here") == len(SLUGS)
-    tracked, whole = run / "trackers" / "wandb" / "offline-run-7", run / "model.safetensors"
-    tracked.mkdir(parents=True)
-    events = run / "trackers" / "rlvr-debug" / "events.out.tfevents.1"
-    write_text(events, "")
+    (run / "trackers" / "wandb" / "offline-run-7").mkdir(parents=True)
+    write_text(run / "trackers" / "rlvr-debug" / "events.out.tfevents.1", "")
     (run / "adapter").mkdir()
     notes = other.results.parent / NOTES / "hidden-context.md"
     notes.parent.mkdir()
+    impossible = recorded()
+    impossible["trained"]["trainer"] = [None, float("-inf"), float("nan")]
+    other.record("case", [impossible])
     notes.write_text("Seen on *two* clusters.\n\n<script>alert(1)</script>\n")
     page = other.report()
-    own = page[page.index('id="hidden-context"') :].partition("</section>")[0]
+    own = page_of("hidden-context", page)
     place = "results/runs/musique/attention-mask/0"
     for path in ("adapter", "trackers", "trackers/wandb/offline-run-7"):
         address = f"{place}/{path}"
         assert f'<a href="{address.removeprefix("results/")}"><code>{address}</code></a>' in own
     assert f"<code>wandb sync {place}/trackers/wandb/offline-run-7</code>" in own
     assert f"<code>tensorboard --logdir {place}/trackers</code>" in own
-    assert (f"{place}/model.safetensors" in own) == whole.exists()
+    assert f"{place}/model.safetensors" not in own
     said = "Seen on *two* clusters.\n\n&lt;script&gt;alert(1)&lt;/script&gt;"
     assert f'<p class="notes">{said}</p>' in own
-    assert notes.read_text().startswith("Seen on *two*")
     assert page.count('class="notes"') == 1
+    # a token of probability 0 breaks nothing
+    [rollout] = Page(page).data("rollouts-data")["arms"][0]["rollouts"]
+    assert rollout["trainer"] == [None, "-inf", "nan"]
 
 
 def test_the_order_of_tests_has_phase_priority_prerequisites_and_cost(page: Page) -> None:
@@ -239,19 +253,6 @@ def test_every_link_leads_to_a_place_in_the_page(page: Page) -> None:
     assert all(re.fullmatch(r"(runs|\.\./logs)/[a-z0-9./-]+", link) for link in files)
 
 
-def test_the_interval_is_said_to_be_the_one_that_was_computed(tmp_path: Path) -> None:
-    study = Study(tmp_path, CAUSE_FOUND)
-    study.tables({**SETTINGS, "alpha": 0.2})
-    page = Page(study.report({**REPORT_SETTINGS, "alpha": 0.2}))
-    assert "80 % interval" in page.text
-    assert "95 %" not in page.text
-
-
-def test_a_study_of_another_trainer_says_so_first(study: Study) -> None:
-    page = study.report({**REPORT_SETTINGS, "trainer": "trl"})
-    assert "<h1>Study made-up: the case sick, trainer trl</h1>" in page
-
-
 def test_it_is_the_same_bytes_when_written_again(study: Study, written: str) -> None:
     assert study.report() == written
 
@@ -283,18 +284,8 @@ def test_no_script_may_run_but_those_of_the_report(page: Page) -> None:
     assert policy.count("unsafe-inline") == policy.count("style-src 'unsafe-inline'") == 1
 
 
-def test_whatever_it_is_given_is_text_and_neither_markup_nor_script(tmp_path: Path) -> None:
-    study = Study(tmp_path, CAUSE_FOUND)
-    study.check("hidden-context", said=EVIL)
-    for arm in CAUSE_FOUND:
-        study.record(arm, [recorded(EVIL, row=EVIL, outcome=EVIL)])
-    tables = study.tables()
-    tables["verdicts"]["evidence"] = EVIL
-    tables["verdicts"].to_csv(tmp_path / "tables" / "verdicts.csv", index=False)
-    tables["arms"]["changes"] = EVIL
-    tables["arms"].to_csv(tmp_path / "tables" / "arms.csv", index=False)
-    raw = study.report({**REPORT_SETTINGS, "case": EVIL})
-    page = Page(raw)
+def test_whatever_it_is_given_is_text_and_neither_markup_nor_script(strange: str) -> None:
+    page = Page(strange)
     assert len(page.scripts) == 3 + 3
     assert "img" not in {tag for tag, _ in page.elements}
     assert not any(name.startswith("on") for _, attrs in page.elements for name in attrs)
@@ -303,8 +294,17 @@ def test_whatever_it_is_given_is_text_and_neither_markup_nor_script(tmp_path: Pa
     assert shown["texts"]["7"] == EVIL
     assert shown["arms"][0]["rollouts"][0]["outcome"] == EVIL
     # as HTML's parsers see it, which know a script's end by its letters alone
-    assert raw.lower().count("</script") == 3 + 3
-    assert "<!--" not in raw
+    assert strange.lower().count("</script") == 3 + 3
+    assert "<!--" not in strange
+
+
+def test_the_trainer_is_said_first_and_the_interval_is_the_one_that_was_computed(
+    strange: str,
+) -> None:
+    text = Page(strange).text
+    assert f"Study made-up: the case {EVIL}, trainer trl" in text
+    assert "80 % interval" in text
+    assert "95 %" not in text
 
 
 # --- rollouts
@@ -335,9 +335,9 @@ def test_rollouts_of_the_first_and_the_last_recorded_step_are_shown(tmp_path: Pa
 
 
 def test_long_rollouts_are_left_out_before_the_page_is_too_large(tmp_path: Path) -> None:
+    """Two of the longest that fit: what comes after them is left out, however short."""
     study = Study(tmp_path, CAUSE_FOUND)
-    many = 8_000
-    one = recorded()
+    many, one = 15_000, recorded()
     for name in ("sampled", "trained"):
         one[name] = {
             column: None if values is None else (values * many)[:many]
@@ -345,38 +345,34 @@ def test_long_rollouts_are_left_out_before_the_page_is_too_large(tmp_path: Path)
         }
         one[name]["ids"] = list(range(many))
         one[name]["text"] = [f" word-{number}" for number in range(many)]
-    for arm in CAUSE_FOUND:
-        study.record(arm, [one | {"rollout": b} for b in range(4)])
+    for arm in ("case", "control"):
+        study.record(arm, [one, one | {"rollout": 1}])
     study.tables()
     text = study.report()
     page = Page(text)
     shown = page.data("rollouts-data")
     kept = [(arm["arm"], r["rollout"]) for arm in shown["arms"] for r in arm["rollouts"]]
-    assert kept[:2] == [("case", 0), ("control", 0)]
-    assert len(kept) + shown["left_out"] == len(CAUSE_FOUND) * 4
-    assert f"{shown['left_out']} rollouts are left out here for their length" in page.text
+    assert kept == [("case", 0), ("control", 0)]
+    assert shown["left_out"] == len(CAUSE_FOUND)
+    assert f"{len(CAUSE_FOUND)} rollouts are left out here for their length" in page.text
     assert len(text.encode()) < LIMIT
 
 
 @pytest.mark.parametrize(
-    ("damage", "expected"),
+    ("sequence", "changed", "expected"),
     [
-        (lambda row: row.pop("trained"), "trained.ids, .* missing, expected a recorded rollout"),
-        (lambda row: row.update(sampled=3), "sampled.ids, .* missing"),
-        (lambda row: row["trained"].pop("loss"), "trained.loss missing"),
-        (
-            lambda row: row["trained"].update(attention="11"),
-            "trained.attention has 2 entries, .* 3",
-        ),
-        (lambda row: row["sampled"].update(text=None), "sampled.text has null, expected 3"),
+        ("", {}, "step, .* trained.loss, .* missing, expected a recorded rollout"),
+        ("sampled", 3, "sampled.ids, .* missing"),
+        ("trained", {"ids": [7]}, "trained.text, .* trained.trainer missing"),
+        ("trained", {**recorded()["trained"], "attention": "11"}, "attention has 2 entries, .* 3"),
+        ("sampled", {**recorded()["sampled"], "text": None}, "sampled.text has null, expected 3"),
     ],
 )
 def test_a_damaged_rollout_is_named_by_its_line(
-    damage: Callable[[dict[str, Any]], Any], expected: str, other: Study
+    sequence: str, changed: Any, expected: str, other: Study
 ) -> None:
-    row: dict[str, Any] = json.loads(json.dumps(recorded()))
-    damage(row)
-    other.record("control", [recorded(), row])
+    damaged = {**recorded(), sequence: changed} if sequence else changed
+    other.record("control", [recorded(), damaged])
     with pytest.raises(InputError, match=rf"control/0/rollouts.jsonl:2: .*{expected}"):
         other.report()
 
@@ -396,14 +392,6 @@ def test_what_nobody_recorded_is_not_made_up() -> None:
     assert found["says"] == "The trained sequence is the sampled one, token by token."
 
 
-def test_a_token_of_probability_0_is_shown_and_breaks_nothing(other: Study) -> None:
-    row = recorded()
-    row["trained"]["trainer"] = [None, float("-inf"), float("nan")]
-    other.record("case", [row])
-    shown = Page(other.report()).data("rollouts-data")
-    assert shown["arms"][0]["rollouts"][0]["trainer"] == [None, "-inf", "nan"]
-
-
 ids = st.lists(st.integers(0, 4), max_size=30)
 
 
@@ -411,47 +399,32 @@ ids = st.lists(st.integers(0, 4), max_size=30)
 def test_edits_make_the_trained_sequence_of_the_sampled_one(
     sampled: list[int], trained: list[int]
 ) -> None:
-    made, above, below = [], 0, 0
+    made, above, below, kept = list[int](), 0, 0, list[int | None]()
     for kind, a, b, c, d in edits(sampled, trained):
         assert (a, c) == (above, below)
         made += sampled[a:b] if kind == "equal" else trained[c:d]
+        kept += range(a, b) if kind == "equal" else [None] * (d - c)
         above, below = b, d
     assert (above, below) == (len(sampled), len(trained))
     assert made == trained
-    places = carried(sampled, trained)
-    assert len(places) == len(trained)
-    kept = [place for place in places if place is not None]
-    assert kept == sorted(set(kept))
-    assert all(
-        at is None or sampled[at] == token for at, token in zip(places, trained, strict=True)
-    )
-    assert len(kept) == sum(
-        b - a for kind, a, b, _, _ in edits(sampled, trained) if kind == "equal"
-    )
+    assert carried(sampled, trained) == kept
 
 
-@pytest.mark.parametrize(
-    ("fault", "expected"),
-    [
-        ("attention-from-loss-mask", r"the policy does not see the prompt"),
-        ("prompt-without-tools", r"\d+ are missing in training, and 0 were added"),
-        ("tool-tokens-trained", r"The loss counts \d+ tokens that the policy did not write"),
-        ("eos-not-trained", r"The loss leaves out \d+ tokens that the policy wrote"),
-    ],
-)
-def test_the_viewer_says_what_a_planted_fault_did_to_a_rollout(
-    fault: str, expected: str, trained: Train
-) -> None:
-    keep = DiagnosticSettings(1, 12)
-    sound, faulty = (
-        [
-            aligned(json.loads(json.dumps(row)))["says"]
-            for row in trained(stages, diagnostics=keep, steps=1).rollouts
-        ]
-        for stages in (None, stages_with([fault]))
-    )
-    assert set(sound) == {
+def test_the_viewer_says_what_a_planted_fault_did_to_a_rollout(trained: Train) -> None:
+    said = {
+        "attention-from-loss-mask": r"the policy does not see the prompt",
+        "prompt-without-tools": r"\d+ are missing in training, and 0 were added",
+        "tool-tokens-trained": r"The loss counts \d+ tokens that the policy did not write",
+        "eos-not-trained": r"The loss leaves out \d+ tokens that the policy wrote",
+    }
+
+    def says(*faults: str) -> set[str]:
+        done = trained(stages_with(faults), diagnostics=DiagnosticSettings(1, 12), steps=1)
+        return {aligned(json.loads(json.dumps(row)))["says"] for row in done.rollouts}
+
+    assert says() == {
         "The trained sequence is the sampled one, token by token. "
         "When the loss is computed, the policy sees all of it."
     }
-    assert any(re.search(expected, said) for said in faulty)
+    for fault, expected in said.items():
+        assert any(re.search(expected, text) for text in says(fault)), fault

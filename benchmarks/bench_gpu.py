@@ -13,32 +13,37 @@ Without a GPU, `--device cpu --sizes tiny` shows that it runs.
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
-from benchmarks.replay import TINY, Conversation
-from benchmarks.sides import SETTINGS, advantages, our_batch, trl_inputs
+from benchmarks.replay import TINY, Conversation, apart, replay, unpadded
+from benchmarks.sides import (
+    SETTINGS,
+    Step,
+    our_batch,
+    our_state,
+    our_targets,
+    parts_of,
+    trl_inputs,
+    trl_trainer,
+)
 from lab.scaling.cost import GPUS, Setup, trainer_memory, training_flops, training_seconds
 from rlvr_debug.environments import task_of
 from rlvr_debug.environments.task import Lengths
-from rlvr_debug.grpo.loss import Experience, Targets
-from rlvr_debug.grpo.policy import build_policy, lora_config
+from rlvr_debug.grpo.loss import Experience
+from rlvr_debug.grpo.policy import lora_config
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.trainer import batch_totals, build_optimizer, build_scheduler, update_policy
-from rlvr_debug.grpo.training import Observer, TrainerState
+from rlvr_debug.grpo.trainer import batch_totals, update_policy
+from rlvr_debug.grpo.training import Observer
 from rlvr_debug.models.architectures import PUBLISHED, Architecture
 from rlvr_debug.models.base_model import model_config, one_thread
 from rlvr_debug.sampling.chat import Chat
@@ -51,6 +56,19 @@ _SHORT = 16  # times, on a processor
 _GIB = 2**30
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of each step after the first, unpadded tokens of one, and the peak in bytes (GPU only).
+
+    operations: a table of those that take longest, in lines, if it was asked for.
+    """
+
+    seconds: list[float]
+    tokens: int
+    peak: int
+    operations: list[str]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--sizes", nargs="+", default=["0.5B", "1.5B", "7B"], choices=SIZES)
@@ -58,30 +76,20 @@ def main() -> None:
     parser.add_argument("--gpu", default="H100 80GB", choices=GPUS, help="that estimates are of")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--side", choices=_SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.side:
-        print(json.dumps(_measured(args)))
-        return
     print(
         f"{'model':<10} {'side':<5} {'tokens/s':>9} {'step, s':>8}  {'range':<16} {'estimated':>9} "
         f"{'of FLOPs':>8} {'peak, GiB':>9} {'estimated':>9}"
     )
     for size in args.sizes:
         for side in _SIDES:
-            command = [sys.executable, "-m", "benchmarks.bench_gpu", "--side", side]
-            options = ["--sizes", size, "--device", args.device, "--repeats", str(args.repeats)]
-            more = ["--profile"] if args.profile else []
-            done = subprocess.run(
-                [*command, *options, *more], stdout=subprocess.PIPE, text=True, check=True
-            )
-            *said, last = done.stdout.splitlines()
-            print(_row(size, side, args, json.loads(last)), *said, sep="\n", flush=True)
+            found = apart(_measured, size, side, args)
+            print(_row(size, side, args, found), *found.operations, sep="\n", flush=True)
 
 
-def _row(size: str, side: str, args: argparse.Namespace, found: dict[str, Any]) -> str:
-    """Return a line of the table. found: of _measured."""
-    low, high, middle = min(found["seconds"]), max(found["seconds"]), median(found["seconds"])
+def _row(size: str, side: str, args: argparse.Namespace, found: Measured) -> str:
+    """Return a line of the table."""
+    low, high, middle = min(found.seconds), max(found.seconds), median(found.seconds)
     gpu, lengths = GPUS[args.gpu], _lengths(args.device)
     setup = _setup(size)
     flops = training_flops(setup, lengths, _PROMPTS * _GROUP, 1, kl=False)
@@ -89,9 +97,9 @@ def _row(size: str, side: str, args: argparse.Namespace, found: dict[str, Any]) 
     # at the sync nothing is gathered here: no policy is served
     peak = memory.states + memory.activations + memory.logits
     return (
-        f"{size:<10} {side:<5} {found['tokens'] / middle:>9.0f} {middle:>8.3f}  {f'{low:.3f} to {high:.3f}':<16} "
+        f"{size:<10} {side:<5} {found.tokens / middle:>9.0f} {middle:>8.3f}  {f'{low:.3f} to {high:.3f}':<16} "
         f"{training_seconds(flops, gpu, 1):>9.3f} {flops / middle / gpu.flops:>8.1%} "
-        f"{found['peak'] / _GIB:>9.2f} {peak / _GIB:>9.2f}"
+        f"{found.peak / _GIB:>9.2f} {peak / _GIB:>9.2f}"
     )
 
 
@@ -130,15 +138,14 @@ def _settings(size: str) -> TrainingSettings:
     )
 
 
-def _measured(args: argparse.Namespace) -> dict[str, Any]:
-    """Return seconds of each step after the first, unpadded tokens of one, and the peak in bytes (GPU only)."""
-    [size], cuda = args.sizes, args.device == "cuda"
+def _measured(size: str, side: str, args: argparse.Namespace) -> Measured:
+    cuda = args.device == "cuda"
     torch.set_num_threads(1)
-    if args.side == "ours":
+    if side == "ours":
         one_thread()  # and the same bytes each time, as our trainings are run
     conversations = _conversations(args.device)
     with tempfile.TemporaryDirectory() as folder:
-        step = _SIDES[args.side](size, _model(size, args.device), conversations, Path(folder))
+        step = _SIDES[side](size, _model(size, args.device), conversations, Path(folder))
         step()
         seconds = []
         for _ in range(args.repeats):
@@ -148,18 +155,17 @@ def _measured(args: argparse.Namespace) -> dict[str, Any]:
                 torch.cuda.synchronize()
             seconds.append(time.perf_counter() - start)
         peak = torch.cuda.max_memory_allocated() if cuda else 0
-        if args.profile:
-            _profile(step, cuda)
-    tokens = sum(map(len, _sequences(conversations)[0]))
-    return {"seconds": seconds, "tokens": tokens, "peak": peak}
+        operations = _operations(step, cuda) if args.profile else []
+    return Measured(seconds, unpadded(conversations), peak, operations)
 
 
-def _profile(step: Callable[[], None], cuda: bool) -> None:
-    """Print the operations of a step that take longest."""
+def _operations(step: Step, cuda: bool) -> list[str]:
+    """Return a table of the operations of a step that take longest, in lines."""
     with torch.profiler.profile() as found:
         step()
     key = "self_cuda_time_total" if cuda else "self_cpu_time_total"
-    print(found.key_averages().table(sort_by=key, row_limit=12, max_name_column_width=40))
+    table = found.key_averages().table(sort_by=key, row_limit=12, max_name_column_width=40)
+    return str(table).splitlines()
 
 
 def _conversations(device: str) -> list[Conversation]:
@@ -184,16 +190,14 @@ def _conversations(device: str) -> list[Conversation]:
 
 
 def _sequences(conversations: list[Conversation]) -> tuple[list[list[int]], list[list[bool]]]:
+    """Return ids and which of them were sampled, of replies of random ids."""
     chance = random.Random(1)
-    ids, sampled = [], []
-    for each in conversations:
-        row, mask = list(each.prompt), [False] * len(each.prompt)
-        for length, new in each.turns:
-            row += [chance.randrange(256) for _ in range(length)] + new
-            mask += [True] * length + [False] * len(new)
-        ids.append(row)
-        sampled.append(mask)
-    return ids, sampled
+    return replay(
+        conversations,
+        lambda slots, histories, lengths: [
+            [chance.randrange(256) for _ in range(length)] for length in lengths
+        ],
+    )
 
 
 def _config(size: str) -> dict[str, Any]:
@@ -214,21 +218,14 @@ def _model(size: str, device: str) -> Any:
     return model.eval()
 
 
-def _ours(
-    size: str, model: Any, conversations: list[Conversation], folder: Path
-) -> Callable[[], None]:
+def _ours(size: str, model: Any, conversations: list[Conversation], folder: Path) -> Step:
     settings = _settings(size)
-    policy = build_policy(model, None, settings, seed=0)
-    optimizer = build_optimizer(policy.trained, settings)
-    scheduler = build_scheduler(optimizer, settings)
+    state = our_state(model, None, None, settings)
     ids, sampled = _sequences(conversations)
     batch = our_batch(ids, sampled, [[0.0] * sum(mask) for mask in sampled])
-    targets = Targets(advantages(len(ids)), batch.loss, batch.sampled, batch.sampler, None, None)
     processes, nobody = Processes(), Observer()
     totals = batch_totals(batch, settings, max(map(sum, sampled)), processes)
-    experience = Experience(batch, targets, totals)
-    no_sampler: Any = None
-    state = TrainerState(0, policy, optimizer, scheduler, no_sampler, random.Random(0))
+    experience = Experience(batch, our_targets(batch, None), totals)
 
     def step() -> None:
         update_policy(state, experience, settings, Stages(), processes, nobody)
@@ -236,35 +233,20 @@ def _ours(
     return step
 
 
-def _trl(
-    size: str, model: Any, conversations: list[Conversation], folder: Path
-) -> Callable[[], None]:
-    import datasets
-    import trl
-
+def _trl(size: str, model: Any, conversations: list[Conversation], folder: Path) -> Step:
     count, device = len(conversations), next(model.parameters()).device
     tokenizer = Chat(TINY).tokenizer
-    trainer = trl.GRPOTrainer(
-        model=model,
+    trainer = trl_trainer(
+        *(model, folder, count, _MICRO_BATCH),
+        {
+            "use_cpu": device.type == "cpu",
+            "bf16": True,
+            "gradient_checkpointing": True,
+            "beta": 0.0,
+        },
         processing_class=tokenizer,
-        reward_funcs=lambda completions, **_: [0.0] * len(completions),
-        args=trl.GRPOConfig(
-            output_dir=str(folder / "out"),
-            use_cpu=device.type == "cpu",
-            bf16=True,
-            gradient_checkpointing=True,
-            report_to=[],
-            per_device_train_batch_size=_MICRO_BATCH,
-            gradient_accumulation_steps=count // _MICRO_BATCH,
-            num_generations=_GROUP,
-            learning_rate=SETTINGS.learning_rate,
-            beta=0.0,
-            loss_type="dapo",
-        ),
-        train_dataset=datasets.Dataset.from_list([{"prompt": "a"}] * count),
         peft_config=lora_config(_settings(size)) if SIZES[size] else None,
     )
-    trainer.current_gradient_accumulation_steps = count // _MICRO_BATCH
     # as Trainer's own loop has it: prepared by accelerate, for mixed precision
     trained = trainer.accelerator.prepare(trainer.model)
     trained.gradient_checkpointing_enable({"use_reentrant": False})
@@ -275,8 +257,7 @@ def _trl(
     inputs = {name: value.to(device) for name, value in inputs.items()}
 
     def step() -> None:
-        for rows in torch.split(torch.arange(count, device=device), _MICRO_BATCH):
-            part = {name: value[rows] if value.dim() else value for name, value in inputs.items()}
+        for part in parts_of(inputs, _MICRO_BATCH):
             trainer.accelerator.backward(trainer._compute_loss(trained, part))
         trainer.accelerator.clip_grad_norm_(trained.parameters(), SETTINGS.max_grad_norm)
         optimizer.step()

@@ -26,10 +26,10 @@ from benchmarks.replay import (
     forced_processor,
     interleaved,
     one_reply,
-    our_replies,
+    padded,
     recorded,
     replay,
-    spread,
+    replayed,
 )
 
 TOLERANCE = 1e-5
@@ -56,7 +56,11 @@ def main() -> None:
                 gap = _gap(model, sampler, conversations)
                 assert name != "turns" or gap < TOLERANCE, f"log-probabilities differ by {gap}"
                 seconds = _seconds(model, sampler, conversations, args.repeats)
-                columns = " ".join(f"{spread(each):<26}" for each in seconds.values())
+                spreads = (
+                    f"{median(each):.3f} s ({min(each):.3f} to {max(each):.3f})"
+                    for each in seconds.values()
+                )
+                columns = " ".join(f"{each:<26}" for each in spreads)
                 ratio = median(seconds["generate"]) / median(seconds["ours"])
                 print(
                     f"{size:<7} {8 * prompts:<6} {name:<10} {columns} {ratio:<6.2f} {gap:.1e}",
@@ -68,8 +72,7 @@ def _seconds(
     model: Any, sampler: Forced, conversations: list[Conversation], repeats: int
 ) -> dict[str, list[float]]:
     def ours() -> None:
-        sampler.reset()
-        replay(conversations, our_replies(sampler))
+        replayed(conversations, sampler)
 
     def generate() -> None:
         replay(conversations, lambda _, *given: _generate(model, *given))
@@ -81,14 +84,9 @@ def _seconds(
 @torch.no_grad()
 def _generate(model: Any, histories: list[list[int]], lengths: list[int]) -> list[list[int]]:
     width = max(map(len, histories))
-    ids = torch.full((len(histories), width), model.config.pad_token_id)
-    real = torch.zeros_like(ids)
-    for b, history in enumerate(histories):
-        ids[b, width - len(history) :] = torch.tensor(history)
-        real[b, width - len(history) :] = 1
     found = model.generate(
-        input_ids=ids,
-        attention_mask=real,
+        input_ids=padded(histories, "left", model.config.pad_token_id),
+        attention_mask=padded([[1] * len(history) for history in histories], "left"),
         do_sample=True,
         top_k=0,
         max_new_tokens=max(lengths),
@@ -99,11 +97,8 @@ def _generate(model: Any, histories: list[list[int]], lengths: list[int]) -> lis
 
 def _gap(model: Any, sampler: Forced, conversations: list[Conversation]) -> float:
     """Between the sampler's log-probabilities and the model's, the largest; not of forced ends."""
-    given: list[list[float]] = [[] for _ in conversations]
-    sampler.reset()
-    ids, sampled = replay(conversations, our_replies(sampler, lambda b, new: given[b].extend(new)))
     gaps = []
-    for tokens, mask, values in zip(ids, sampled, given, strict=True):
+    for tokens, mask, values in zip(*replayed(conversations, sampler), strict=True):
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([tokens])).logits[0, :-1]
         logits[:, model.config.eos_token_id] = -torch.inf

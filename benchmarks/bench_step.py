@@ -11,9 +11,6 @@ own adds to what it held before its first step.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,6 +23,7 @@ from benchmarks.replay import (
     SIZES,
     TINY,
     Conversation,
+    apart,
     equal,
     interleaved,
     recorded,
@@ -54,14 +52,8 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=["tiny", "small"], choices=SIZES)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--part", choices=("step", "scale", "memory"))
-    parser.add_argument("--grown", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    if args.grown:
-        side, size, case, count = args.grown
-        print(json.dumps(_grown(side, size, CASES[case](int(count)))))
-        return
-
     rate = _product_rate()
     print(f"one core multiplies matrices at {rate / 1e9:.0f} GFLOP/s\n")
     if args.part in ("step", None):
@@ -81,7 +73,7 @@ def main() -> None:
         print(f"{'model':<7} {'lengths':<14}" + "".join(f"{side:>11}" for side in SIDES))
         for size in args.sizes:
             for case in ("recorded", "equal 64+64"):
-                found = [_in_a_process(side, size, case, 64) for side in SIDES]
+                found = [apart(_grown, side, size, case, 64) for side in SIDES]
                 print(f"{size:<7} {case:<14}" + "".join(f"{each / 1e6:>11.0f}" for each in found))
 
 
@@ -167,16 +159,11 @@ def _products(size: str, conversations: list[Conversation]) -> float:
 # --- memory
 
 
-def _in_a_process(side: str, size: str, case: str, count: int) -> int:
-    command = [sys.executable, "-m", "benchmarks.bench_step", "--grown", side, size, case]
-    found = subprocess.run([*command, str(count)], capture_output=True, text=True, check=True)
-    return int(found.stdout.splitlines()[-1])
-
-
-def _grown(side: str, size: str, conversations: list[Conversation]) -> int:
+def _grown(side: str, size: str, case: str, count: int) -> int:
     """Bytes: the peak of three steps above what was held before them."""
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        step = _step(side, size, Path(folder), conversations, Clock())
+        step = _step(side, size, Path(folder), CASES[case](count), Clock())
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts again at what is held now
         before = _status("VmRSS")
         for _ in range(3):

@@ -8,15 +8,17 @@ Axes: B conversations, V vocabulary.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment, task_of
@@ -27,6 +29,7 @@ from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rollout
 from rlvr_debug.study.params import load_params
 
+Found = TypeVar("Found")
 PARAMS = load_params(ROOT / "params.yaml")
 TINY = ROOT / "models" / "tiny"
 # what a size changes about the tiny model's config; its own weights, or random ones
@@ -138,9 +141,12 @@ class Forced(InProcessSampler):
         return super()._choose(_end_where(logits, last, eos_id), *given)
 
 
-def our_replies(
-    sampler: Forced, logprobs: Callable[[int, list[float]], None] = lambda slot, values: None
-) -> Replies:
+def replayed(
+    conversations: list[Conversation], sampler: Forced
+) -> tuple[list[list[int]], list[list[bool]], list[list[float]]]:
+    """By our sampler, which keeps nothing of it: as replay, and the log-probabilities of what was sampled."""
+    logprobs: list[list[float]] = [[] for _ in conversations]
+
     def replies(slots: list[int], histories: list[list[int]], lengths: list[int]) -> Any:
         sampler.lengths = torch.tensor(lengths)
         samples = sampler.sample(
@@ -150,10 +156,12 @@ def our_replies(
             seed=0,
         )
         for slot, sample in zip(slots, samples, strict=True):
-            logprobs(slot, sample.logprobs)
+            logprobs[slot].extend(sample.logprobs)
         return [sample.ids for sample in samples]
 
-    return replies
+    ids, sampled = replay(conversations, replies)
+    sampler.reset()
+    return ids, sampled, logprobs
 
 
 def forced_processor(width: int, lengths: list[int], eos_id: int) -> Callable[..., Tensor]:
@@ -162,7 +170,12 @@ def forced_processor(width: int, lengths: list[int], eos_id: int) -> Callable[..
     return lambda ids, scores: _end_where(scores, ends == ids.shape[1], eos_id)
 
 
-# --- models, and time
+def padded(rows: list[list[Any]], side: str = "right", value: int = 0) -> Tensor:
+    tensors = [torch.tensor(row) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
+
+
+# --- models, time, and processes
 
 
 def build_model(size: str, folder: Path) -> tuple[Any, Any]:
@@ -194,6 +207,7 @@ def interleaved(sides: Mapping[str, Callable[[], object]], repeats: int) -> dict
     return seconds
 
 
-def spread(values: list[float], unit: str = "s") -> str:
-    middle = statistics.median(values)
-    return f"{middle:.3f} {unit} ({min(values):.3f} to {max(values):.3f})"
+def apart(measured: Callable[..., Found], *given: object) -> Found:
+    """Return what a function returns in a process of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(measured, *given).result()

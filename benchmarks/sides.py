@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.replay import (
     PARAMS,
@@ -31,12 +30,14 @@ from benchmarks.replay import (
     Forced,
     build_model,
     forced_processor,
-    our_replies,
+    padded,
     replay,
+    replayed,
 )
 from rlvr_debug.grpo.loss import Batch, Experience, Targets
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.processes import Processes
+from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import (
     batch_totals,
@@ -73,12 +74,8 @@ def our_step(
 ) -> Step:
     settings = replace(SETTINGS, gradient_accumulation_steps=len(conversations) // micro_batch)
     model, reference = build_model(size, folder)
-    policy = build_policy(model, reference, settings, seed=0)
     sampler = Forced(model.config.to_dict(), model.state_dict(), {model.config.eos_token_id})
-    optimizer = build_optimizer(policy.trained, settings)
-    scheduler = build_scheduler(optimizer, settings)
-    state = TrainerState(0, policy, optimizer, scheduler, sampler, random.Random(0))
-    stages = Stages()
+    state, stages = our_state(model, reference, sampler, settings), Stages()
 
     class Timed(Processes):
         def backward(self, loss: Tensor) -> None:
@@ -94,39 +91,42 @@ def our_step(
             stages.optimizer_step(optimizer)
 
     def step() -> None:
-        sampler_logprobs: list[list[float]] = [[] for _ in conversations]
         with clock.of("rollout"):
-            ids, sampled = replay(
-                conversations,
-                our_replies(sampler, lambda slot, new: sampler_logprobs[slot].extend(new)),
-            )
-            sampler.reset()
+            ids, sampled, logprobs = replayed(conversations, sampler)
         with clock.of("forward"):
-            batch = our_batch(ids, sampled, sampler_logprobs)
+            batch = our_batch(ids, sampled, logprobs)
         with clock.of("reference"):
             held = shared_logprobs(reference, batch, settings, stages, processes)
-        targets = Targets(
-            advantages(len(ids)), batch.loss, batch.sampled, batch.sampler, held, None
-        )
         with clock.of("forward"):
             totals = batch_totals(batch, settings, max(map(len, ids)), processes)
-            experience = Experience(batch, targets, totals)
+            experience = Experience(batch, our_targets(batch, held), totals)
             timed = replace(stages, optimizer_step=optimizer_step)
             update_policy(state, experience, settings, timed, processes, Observer())
         with clock.of("optimizer"):
-            stages.sync(policy, sampler)
+            stages.sync(state.policy, sampler)
 
     processes = Timed()
     return step
 
 
+def our_state(model: Any, reference: Any, sampler: Any, settings: TrainingSettings) -> TrainerState:
+    policy = build_policy(model, reference, settings, seed=0)
+    optimizer = build_optimizer(policy.trained, settings)
+    scheduler = build_scheduler(optimizer, settings)
+    return TrainerState(0, policy, optimizer, scheduler, sampler, random.Random(0))
+
+
 def our_batch(ids: list[list[int]], sampled: list[list[bool]], values: list[list[float]]) -> Batch:
-    padded = pad_sequence([torch.tensor(each) for each in ids], batch_first=True)
-    mask = pad_sequence([torch.tensor(each) for each in sampled], batch_first=True)
-    real = torch.arange(padded.shape[1]) < torch.tensor([[len(each)] for each in ids])
-    sampler = torch.zeros(padded.shape)
+    tokens, mask = padded(ids), padded(sampled)
+    real = torch.arange(tokens.shape[1]) < torch.tensor([[len(each)] for each in ids])
+    sampler = torch.zeros(tokens.shape)
     sampler[mask] = torch.tensor([value for each in values for value in each])
-    return Batch(padded, mask, sampler, real, mask, real)
+    return Batch(tokens, mask, sampler, real, mask, real)
+
+
+def our_targets(batch: Batch, reference: Tensor | None) -> Targets:
+    gains = advantages(len(batch.ids))
+    return Targets(gains, batch.loss, batch.sampled, batch.sampler, reference, None)
 
 
 def advantages(count: int) -> Tensor:
@@ -137,7 +137,11 @@ def trl_step(
     size: str, folder: Path, conversations: list[Conversation], clock: Clock, micro_batch: int
 ) -> Step:
     count = len(conversations)
-    trainer = trl_trainer(size, folder, count, micro_batch)
+    build_model(size, folder)
+    precision = {"use_cpu": True, "bf16": False, "model_init_kwargs": {"dtype": "float32"}}
+    like_ours = {"temperature": SETTINGS.temperature, "beta": SETTINGS.kl_beta, **precision}
+    trainer = trl_trainer(str(folder), folder, count, micro_batch, like_ours)
+    trainer.model.train()
     model, eos_id = trainer.model, trainer.model.config.eos_token_id
     optimizer = trainer.create_optimizer()
     logprobs = trainer._get_per_token_logps_and_entropies
@@ -162,8 +166,7 @@ def trl_step(
                 inputs["completion_ids"].shape[1],
                 batch_size=micro_batch,
             )
-        for rows in torch.split(torch.arange(count), micro_batch):
-            part = {name: value[rows] if value.dim() else value for name, value in inputs.items()}
+        for part in parts_of(inputs, micro_batch):
             with clock.of("forward"):
                 loss = trainer._compute_loss(model, part)
             with clock.of("backward"):
@@ -176,34 +179,39 @@ def trl_step(
     return step
 
 
-def trl_trainer(size: str, folder: Path, count: int, micro_batch: int) -> Any:
+def trl_trainer(
+    model: Any, folder: Path, count: int, micro_batch: int, config: Mapping[str, Any], **more: Any
+) -> Any:
+    """Return the trainer of a batch of `count`. config: further arguments of GRPOConfig; more: of the trainer."""
     import datasets
     import trl
 
-    build_model(size, folder)
+    usual = {
+        "output_dir": str(folder / "out"),
+        "gradient_checkpointing": False,
+        "report_to": [],
+        "per_device_train_batch_size": micro_batch,
+        "gradient_accumulation_steps": count // micro_batch,
+        "num_generations": 8,
+        "learning_rate": SETTINGS.learning_rate,
+        "loss_type": "dapo",
+    }
     trainer = trl.GRPOTrainer(
-        model=str(folder),
+        model=model,
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
-        args=trl.GRPOConfig(
-            output_dir=str(folder / "out"),
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
-            model_init_kwargs={"dtype": "float32"},
-            report_to=[],
-            per_device_train_batch_size=micro_batch,
-            gradient_accumulation_steps=count // micro_batch,
-            num_generations=8,
-            learning_rate=SETTINGS.learning_rate,
-            temperature=SETTINGS.temperature,
-            beta=SETTINGS.kl_beta,
-            loss_type="dapo",
-        ),
+        args=trl.GRPOConfig(**{**usual, **config}),
         train_dataset=datasets.Dataset.from_list([{"prompt": "a"}] * count),
+        **more,
     )
     trainer.current_gradient_accumulation_steps = count // micro_batch
-    trainer.model.train()
     return trainer
+
+
+def parts_of(inputs: Mapping[str, Tensor], micro_batch: int) -> Iterator[dict[str, Tensor]]:
+    """Yield the micro-batches of what TRL's loss is given."""
+    count, device = len(inputs["advantages"]), inputs["advantages"].device
+    for rows in torch.split(torch.arange(count, device=device), micro_batch):
+        yield {name: value[rows] if value.dim() else value for name, value in inputs.items()}
 
 
 def trl_inputs(
@@ -212,10 +220,6 @@ def trl_inputs(
     sampled: list[list[bool]],
     pad_id: int,
 ) -> dict[str, Tensor]:
-    def padded(rows: list[list[Any]], side: str, value: int) -> Tensor:
-        tensors = [torch.tensor(row) for row in rows]
-        return pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
-
     starts = [len(each.prompt) for each in conversations]
     prompts = [row[:n] for row, n in zip(ids, starts, strict=True)]
     completions = [row[n:] for row, n in zip(ids, starts, strict=True)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -31,10 +32,8 @@ def random_policies(distances: Sequence[float], states: int = 64, tokens: int = 
         return torch.randn(states, tokens, generator=generator, dtype=torch.float64)
 
     first = noise()
-    return [
-        first.log_softmax(-1),
-        *((first + distance * noise()).log_softmax(-1) for distance in distances),
-    ]
+    others = ((first + distance * noise()).log_softmax(-1) for distance in distances)
+    return [first.log_softmax(-1), *others]
 
 
 def kl_gradient(policy: Tensor, reference: Tensor) -> Tensor:
@@ -117,13 +116,11 @@ def direction_report(distances: Sequence[float]) -> str:
             lines.append(
                 f"  {each.estimator}: error {right:.3g} with the formula, {wrong:.3g} with it reversed"
             )
-    return "\n".join(
-        [
-            *lines,
-            "Expectations under the policy, summed over all tokens. k1 and k3 have the KL's; k2 is near "
-            "it near the reference, and the same reversed.",
-        ]
+    lines.append(
+        "Expectations under the policy, summed over all tokens. k1 and k3 have the KL's; k2 is near "
+        "it near the reference, and the same reversed."
     )
+    return "\n".join(lines)
 
 
 def importance_sampling_report(
@@ -134,38 +131,29 @@ def importance_sampling_report(
     distance: of the policy from the reference; off_policy: of the one that sampled from the policy.
     """
     on_policy = terms(distance, 0.0, settings)
-    return "\n".join(
-        [
-            f"Policy and reference: logits off by {distance:g}. Expectations over all tokens of the policy "
-            "that sampled.",
-            "",
-            "On policy",
-            *_table(on_policy),
-            "",
-            f"Off policy: logits of the policy that sampled off by {off_policy:g}",
-            *_table(terms(distance, off_policy, settings)),
-            "",
-            "arXiv 2506.09477, on policy and in the loss, without the ratio:",
-            *(
-                f"  {t.estimator}: {_whose(t)}"
-                for t in on_policy
-                if t.place == "loss" and not t.weighted
-            ),
-            *_sequences(distance),
-        ]
-    )
+    plain = [term for term in on_policy if term.place == "loss" and not term.weighted]
+    lines = [
+        f"Policy and reference: logits off by {distance:g}. Expectations over all tokens of the policy "
+        "that sampled.",
+        *("", "On policy"),
+        *_table(on_policy),
+        *("", f"Off policy: logits of the policy that sampled off by {off_policy:g}"),
+        *_table(terms(distance, off_policy, settings)),
+        *("", "arXiv 2506.09477, on policy and in the loss, without the ratio:"),
+        *(f"  {term.estimator}: {_whose(term)}" for term in plain),
+        *_sequences(distance),
+    ]
+    return "\n".join(lines)
 
 
 def _table(terms: Sequence[Term]) -> list[str]:
     header = "  estimator  place   ratio   value error  cosine  gradient error"
-    return [
-        header,
-        *(
-            f"  {t.estimator:9}  {t.place:6}  {'yes' if t.weighted else 'no':5}"
-            f"{abs(t.value_error):>13.1%}{t.gradient.cosine:>8.3f}{t.gradient.relative_error:>16.1%}"
-            for t in terms
-        ),
-    ]
+    rows = (
+        f"  {t.estimator:9}  {t.place:6}  {'yes' if t.weighted else 'no':5}"
+        f"{abs(t.value_error):>13.1%}{t.gradient.cosine:>8.3f}{t.gradient.relative_error:>16.1%}"
+        for t in terms
+    )
+    return [header, *rows]
 
 
 def _whose(term: Term) -> str:
@@ -243,26 +231,17 @@ def terms(distance: float, off_policy: float, settings: TrainingSettings) -> lis
     forward = reference.exp() * -1.0  # the gradient of KL(reference || policy), by log-probability
     other = to_logits(forward, policy)
     found = []
-    for place in ("loss", "reward"):
-        for name in KL_ESTIMATORS:
-            for weighted in (False, True):
-                told: dict[str, Any] = {"kl_estimator": name, "kl_place": place}
-                case = replace(settings, use_bias_correction_kl=weighted, **told)
-                gradient = term_gradient(policy, old, reference, case, Stages(), weighted=weighted)
-                tokens = policy.exp() if weighted else old.exp()
-                # in the reward the KL is computed once, before the updates
-                at = policy if place == "loss" else old
-                value = (tokens * kl_estimate(at, reference, name)).sum(-1)
-                found.append(
-                    Term(
-                        name,
-                        place,
-                        weighted,
-                        float((value - exact).mean() / exact.mean()),
-                        agreement(gradient, right),
-                        agreement(gradient, other),
-                    )
-                )
+    for place, name, weighted in product(("loss", "reward"), KL_ESTIMATORS, (False, True)):
+        told: dict[str, Any] = {"kl_estimator": name, "kl_place": place}
+        case = replace(settings, use_bias_correction_kl=weighted, **told)
+        gradient = term_gradient(policy, old, reference, case, Stages(), weighted=weighted)
+        tokens = policy.exp() if weighted else old.exp()
+        # in the reward the KL is computed once, before the updates
+        at = policy if place == "loss" else old
+        value = (tokens * kl_estimate(at, reference, name)).sum(-1)
+        error = float((value - exact).mean() / exact.mean())
+        agreements = agreement(gradient, right), agreement(gradient, other)
+        found.append(Term(name, place, weighted, error, *agreements))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Tables of figures for README.md and docs/, made of the results that are committed.
+"""Tables of figures for README.md and docs/, made of the results that are committed. figures.yaml has their words.
 
 Studies are read from git's HEAD: in the working tree, `make run` on another processor leaves other figures.
 """
@@ -6,7 +6,7 @@ Studies are read from git's HEAD: in the working tree, `make run` on another pro
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -18,12 +18,13 @@ from lab.tables import markdown
 from rlvr_debug.causes import in_order, variant_names
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import parse_table
+from rlvr_debug.files import parse_table, read_yaml
 from rlvr_debug.processes import git
 from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.rule import Bar
 from rlvr_debug.verdicts.sequential import looked
 
+_WORDS: Mapping[str, Any] = read_yaml(ROOT / "lab" / "figures.yaml")
 _GAIN = ("gain", "gain_low", "gain_high")
 _EFFECT = ("effect", "ci_low", "ci_high")
 
@@ -54,8 +55,8 @@ def _interval(row: Any, keys: Sequence[str] = _GAIN, form: str = ".2f") -> str:
     return f"{value} [{low}, {high}]"
 
 
-def _of(table: pd.DataFrame, name: str, keys: Sequence[str], form: str = ".2f") -> str:
-    return _interval(table.loc[name], keys, form) if name in table.index else "not run"
+def _of(table: pd.DataFrame, name: str, keys: Sequence[str]) -> str:
+    return _interval(table.loc[name], keys) if name in table.index else "not run"
 
 
 # --- how often it is right
@@ -84,17 +85,13 @@ def _flagged(name: str) -> str:
 def _outsiders() -> list[list[str]]:
     """Return rows of `right_table`: the check on the last outsiders' scripts, when it ran on them once."""
     rows = []
-    for processes, words in (
-        (1, "scripts by people who knew only its page"),
-        (2, "the same, in two processes"),
-    ):
+    for processes, words in _WORDS["outsiders"].items():
         labels = [
             label
             for label in read_labels()
             if label.processes == processes and label.commit == LAST_ROUNDS[processes - 1]
         ]
-        once = blind_totals((label, label.first_run) for label in labels)
-        placed, faults, accused, healthy = once
+        placed, faults, accused, healthy = blind_totals((each, each.first_run) for each in labels)
         low, high = stats.binomtest(placed, faults).proportion_ci(0.95, method="exact")
         right = f"the place of {placed} of {faults} mistakes ({placed / faults:.0%} [{low:.0%}, {high:.0%}])"
         rows.append([words, right, f"{accused} of {healthy}"])
@@ -127,17 +124,13 @@ def _studied() -> list[list[str]]:
         f"the place of {placed} of {len(failing)} mistakes; the cause of {named} of {len(known)} that a hypothesis covers, "
         f"a wrong cause for {wrong} of {len(unknown)} that none covers (3 when they first ran)"
     )
+    blamed, own = (
+        f"{healthy['blamed'].sum()} of {len(healthy)}",
+        f"the cause of {_blind('top1', 'all')}",
+    )
     return [
-        [
-            "cases by people who knew only one page",
-            right,
-            f"{healthy['blamed'].sum()} of {len(healthy)}",
-        ],
-        [
-            "our own, after tuning on them",
-            f"the cause of {_blind('top1', 'all')}",
-            _blind("false", "all"),
-        ],
+        ["cases by people who knew only one page", right, blamed],
+        ["our own, after tuning on them", own, _blind("false", "all")],
     ]
 
 
@@ -150,18 +143,9 @@ def _blind(name: str, mode: str) -> str:
 def right_table() -> str:
     """Return README's table: how often each command is right, and how often it blames a healthy run, on each set."""
     kinds, first, _, blamed = _mistakes()["held out, without them"][:4]
-    parts = {
-        "`diagnose`": [
-            [
-                f"runs with {kinds} kinds of mistake that it was never tuned on",
-                f"the cause of {first}",
-                blamed,
-            ],
-            *_publicly(),
-        ],
-        "`check`": _outsiders(),
-        "a study": _studied(),
-    }
+    ours = f"runs with {kinds} kinds of mistake that it was never tuned on"
+    diagnosed = [[ours, f"the cause of {first}", blamed], *_publicly()]
+    parts = {"`diagnose`": diagnosed, "`check`": _outsiders(), "a study": _studied()}
     # a command stands in its first row
     rows = [
         [command if row is part[0] else "", *row] for command, part in parts.items() for row in part
@@ -185,30 +169,15 @@ def checks_table() -> str:
         (faults["placed"] == 1) & faults["named"].notna() & ~faults["name"].isin(variant_names())
     ]
     placed, named = faults["placed"].sum(), int((counted["named"] == 1).sum())
-    rows = [
-        ["`--only settings`", "healthy scripts flagged", _flagged("settings")],
-        [
-            "`--only settings --precision bf16`",
-            "the same in bfloat16",
-            _flagged("settings-bf16-trl"),
-        ],
-        [
-            "`--only settings`",
-            "healthy scripts of which a setting is said to be out of its bound, *limits* aside",
-            _remarked("settings"),
-        ],
-        [
-            "`--only quickstart`, of 0bc8e9f",
-            "scripts of TRL's documentation and wheel flagged",
-            _flagged("quickstart"),
-        ],
-        ["`--only faults`", "the right segment first", f"{placed} of {len(faults)}"],
-        [
-            "`--only faults`",
-            "also named, of those that are placed, have a cause and are no variant of ours",
-            f"{named} of {len(counted)}",
-        ],
-    ]
+    counts = {
+        "flagged": _flagged("settings"),
+        "flagged in bfloat16": _flagged("settings-bf16-trl"),
+        "remarked": _remarked("settings"),
+        "flagged quickstart": _flagged("quickstart"),
+        "placed": f"{placed} of {len(faults)}",
+        "named": f"{named} of {len(counted)}",
+    }
+    rows = [(*_WORDS["checks"][name], count) for name, count in counts.items()]
     return markdown("`python -m benchmarks.check.run` | what | scripts", rows)
 
 
@@ -221,14 +190,8 @@ def _remarked(kind: str) -> str:
 
 def blind_table() -> str:
     """Return the benchmark of planted faults, a row for each kind of evidence."""
-    modes = {
-        "logs": "its log alone",
-        "check": "the check alone",
-        "experiments": "experiments alone",
-        "all": "**all of it: the verdict**",
-    }
-    columns = ("top1", "top3", "top1_of_all", "false")
-    rows = [[words, *(_blind(name, mode) for name in columns)] for mode, words in modes.items()]
+    columns, modes = ("top1", "top3", "top1_of_all", "false"), _WORDS["modes"].items()
+    rows = [[words, *(_blind(name, mode) for name in columns)] for mode, words in modes]
     header = "answer from | right one first | among the first three | of all planted | blames healthy cases"
     return markdown(header, rows)
 
@@ -243,23 +206,6 @@ def located_text() -> str:
 
 # --- what the studies found
 
-_RELEASED = {
-    "as it is": ("0.1.3", "case"),
-    "all patches": ("0.1.3", "control"),
-    "attention mask alone": ("0.1.3", "attention-mask"),
-    "generation prompt alone": ("0.1.3", "generation-prompt"),
-    "tools alone": ("0.1.3", "prompt-tools"),
-    "all but attention mask": ("0.1.3", "attention-mask-alone"),
-    "all but generation prompt": ("0.1.3", "generation-prompt-alone"),
-    "all but tools": ("0.1.3", "prompt-tools-alone"),
-    "all patches, random rewards": ("0.1.3", "random-reward"),
-    "as it is, on GSM8K": ("0.1.3", "gsm8k"),
-    "0.1.6.post0 as it is": ("0.1.6.post0", "case"),
-    "0.1.6.post0, all patches": ("0.1.6.post0", "control"),
-    "0.1.6.post0, attention mask alone": ("0.1.6.post0", "attention-mask"),
-    "0.1.6.post0, all but attention mask": ("0.1.6.post0", "attention-mask-alone"),
-}
-
 
 def found_text() -> str:
     """Return README's sentence on the released trainer."""
@@ -272,7 +218,7 @@ def found_text() -> str:
 
 def released_table() -> str:
     rows = []
-    for words, (release, arm) in _RELEASED.items():
+    for words, (release, arm) in _WORDS["released"].items():
         row = _arms(f"results/releases/verifiers-{release}").loc[arm]
         greedy = f"{row['gain_greedy']:.2f}".replace("-0.00", "0.00")
         rows.append([words, str(row["seeds"]), _interval(row), greedy])
@@ -283,19 +229,12 @@ def default_table() -> str:
     """Return what the default study and the same study on vLLM came to."""
     both = [_arms("results"), _arms("results/default-vllm")]
     found = [_verdicts("results"), _verdicts("results/default-vllm")]
-    asked = {
-        "the case gains": ("case", _GAIN),
-        "everything mended gains": ("control", _GAIN),
-        "random rewards gain": ("random-reward", _GAIN),
-        "GSM8K gains, with the same defects": ("gsm8k", _GAIN),
-        "a healthy run loses by the attention mask alone": ("attention-mask-alone", _EFFECT),
-        "by the missing generation prompt alone": ("generation-prompt-alone", _EFFECT),
-        "by the prompt without tools alone": ("prompt-tools-alone", _EFFECT),
-    }
     rows = [
-        [words, *(_of(arms, arm, keys) for arms in both)] for words, (arm, keys) in asked.items()
+        [words, *(_of(arms, arm, keys) for arms in both)]
+        for asked, keys in (("gains", _GAIN), ("effects", _EFFECT))
+        for words, arm in _WORDS[asked].items()
     ]
-    for slug in ("hidden-context", "sequence-mismatch", "kl-penalty", "advantage-scaling"):
+    for slug in _WORDS["tested"]:
         rows.append([f"`{slug}`", *(_status(table, slug) for table in found)])
     runs = [str(int(arms.loc[arms["trained_as"] == arms.index, "seeds"].sum())) for arms in both]
     return markdown("held-out reward | in process | on vLLM", [*rows, ["trainings", *runs]])
@@ -311,17 +250,10 @@ def _status(verdicts: pd.DataFrame, slug: str) -> str:
 def contradiction_table() -> str:
     """Return the KL of 1e5, in our trainer and in the release's own."""
     rows = []
-    for place, trainer in (("kl-explodes", "ours"), ("releases/verifiers-0.1.3-kl", "0.1.3")):
-        arms = _arms(f"results/{place}")
-        runs = pd.read_csv(io.StringIO(committed(f"results/{place}/tables/runs.csv"))).groupby(
-            "arm"
-        )
-        for words, arm in (
-            ("beta 0.04", "case"),
-            ("beta 0", "kl-beta-0"),
-            ("mended, beta 0.04", "generation-prompt"),
-        ):
-            own = runs.get_group(arm)
+    for trainer, place in _WORDS["exploding"].items():
+        arms, runs = _arms(f"results/{place}"), _table(f"results/{place}/tables/runs.csv", "arm")
+        for words, arm in _WORDS["exploding_arms"].items():
+            own = runs.loc[arm]
             kl = f"{own['kl_max'].max():.3g}" if own["kl_max"].max() > 0 else ""
             norms = f"{own['grad_norm_max'].median():.3g} to {own['grad_norm_max'].max():.3g}"
             rows.append([trainer, words, _of(arms, arm, _GAIN), kl, norms])
@@ -339,14 +271,6 @@ def full_table() -> str:
     return markdown("hypothesis | verdict | arm that says most | effect", rows)
 
 
-# of the default study, the arms that take one part from the case
-_ALONE = {
-    "attention-mask-alone": "with the loss mask as attention mask",
-    "generation-prompt-alone": "without the generation prompt",
-    "prompt-tools-alone": "without the tools in the prompt",
-}
-
-
 def example_text() -> str:
     """Return the rule's verdict on one arm of the committed default study, step by step."""
     runs = parse_table(committed("results/tables/runs.csv")).fillna(
@@ -354,11 +278,12 @@ def example_text() -> str:
     )
     bar = looked(Bar.of(0.05, 0.1))
     arms = arm_table(runs, "musique", bar).set_index("arm")
-    name = min(_ALONE, key=dict(zip(arms.index, arms["p"], strict=True)).__getitem__)
+    taken = _WORDS["alone"]
+    name = min(taken, key=dict(zip(arms.index, arms["p"], strict=True)).__getitem__)
     alone, control = arms.loc[name], arms.loc["control"]
     spent = 1 / bar.share(alone["seeds"])
     return (
-        f"The control gains {control['gain']:.4f} over {control['seeds']} seeds; {_ALONE[name]} it gains "
+        f"The control gains {control['gain']:.4f} over {control['seeds']} seeds; {taken[name]} it gains "
         f"{alone['gain']:.4f} over {alone['seeds']}. The effect is d = {alone['effect']:.4f} [{alone['ci_low']:.3f}, {alone['ci_high']:.3f}], "
         f"p = {alone['p']:.7f}. The [look](looks.md) at {alone['seeds']} seeds has 2/{2 * spent:.0f} of alpha, and this p is the smallest of "
         f"five arms: p' = 5 x {spent:.0f} x {alone['p']:.7f} = {alone['p_holm']:.4f}. Under greedy decoding d is "

@@ -136,14 +136,11 @@ def settings_text() -> str:
     defaults = {field.name: field.default for field in fields(Settings)}
     for name, entry in schema["properties"].items():
         required = name in schema["required"]
-        left_out = "an error" if required else f"`{_as_json(name, defaults[name])}`"
+        default = {} if name == "template_options" else defaults[name]
+        left_out = "an error" if required else f"`{json.dumps(default)}`"
         values = _in_words(entry, plain=not required and defaults[name] is not None)
         rows.append((f"`{name}`", entry["description"], values, left_out))
     return markdown("setting | what | values | left out", rows)
-
-
-def _as_json(name: str, default: object) -> str:
-    return "{}" if name == "template_options" else json.dumps(default)
 
 
 def _in_words(entry: Mapping[str, Any], plain: bool) -> str:

@@ -19,42 +19,26 @@ from pathlib import Path
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import write_text
+from rlvr_debug.files import read_yaml, write_text
 from rlvr_debug.processes import git, run_main
 from rlvr_debug.study.running import run_study
 
 # of a study's results, what a reader opens; a study has its audit where it has environments of its own
-KEPT = (
-    *("report.html", "metrics.json", "check.json", "study.json"),
-    *("tables", "charts", "audit"),
-)
+KEPT = ("report.html", "metrics.json", "check.json", "study.json", "tables", "charts", "audit")
 _MOST = 1_000_000  # bytes of a report
 
 
 @dataclass(frozen=True)
 class Committed:
-    """A study whose results are in git. title: of its README; place: below `results`."""
+    """A study whose results are in git, as results.yaml has it."""
 
     title: str
     place: str
     every_phase: bool = False
 
 
-# by the name of the study, which is that of its overlay; in the order in which they are run
 STUDIES = {
-    "default": Committed("The default study", ""),
-    "full": Committed("The full study", "full", every_phase=True),
-    "original": Committed("The original's shape", "original"),
-    "default-vllm": Committed("The default study on vLLM", "default-vllm"),
-    "kl-explodes": Committed("The study of the original's contradiction", "kl-explodes"),
-    "verifiers-0.1.3": Committed("The study of verifiers 0.1.3", "releases/verifiers-0.1.3"),
-    "verifiers-0.1.3-kl": Committed(
-        "The study of the original's contradiction on the release's own trainer",
-        "releases/verifiers-0.1.3-kl",
-    ),
-    "verifiers-0.1.6.post0": Committed(
-        "The study of verifiers 0.1.6.post0", "releases/verifiers-0.1.6.post0"
-    ),
+    name: Committed(**told) for name, told in read_yaml(ROOT / "lab" / "results.yaml").items()
 }
 
 

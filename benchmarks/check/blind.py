@@ -11,7 +11,6 @@ Scripts of `e` train in two processes.
 from __future__ import annotations
 
 import argparse
-import csv
 import shutil
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.check.forks import Forks
+from lab.tables import read_csv
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_csv
@@ -29,10 +29,8 @@ _HERE = Path(__file__).parent
 LABELS = _HERE / "blind" / "labels.csv"
 RESULTS = _HERE / "results" / "blind.csv"
 LIMIT = 300  # seconds for a script
-LAST_ROUNDS = (
-    "ca9f70a",
-    "bedbee3",
-)  # the commits that the last authors' scripts ran on, with one process and with two
+# the commits that the last authors' scripts ran on, with one process and with two
+LAST_ROUNDS = ("ca9f70a", "bedbee3")
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,7 @@ class Said:
 
 
 def read_labels() -> list[Label]:
-    with LABELS.open(encoding="utf-8", newline="") as handle:
-        return [Label(**row) for row in csv.DictReader(handle)]
+    return read_csv(LABELS, Label)
 
 
 def blind_totals(pairs: Iterable[tuple[Label, str]]) -> tuple[int, int, int, int]:

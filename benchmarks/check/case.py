@@ -117,12 +117,12 @@ def variety_reward(completions: Any, **_: Any) -> list[float]:
     return [len(set(said)) / 20 + 0.002 * len(said) for said in texts(completions)]
 
 
-def train(case: Case) -> Any:
-    """Train, save as a script does, and return the trainer. Raises SystemExit where this TRL lacks an argument."""
+def trainer_of(case: Case) -> Any:
+    """Return the case's trainer. Raises SystemExit where this TRL lacks an argument."""
     known = {f.name for f in fields(GRPOConfig)}
     if unknown := sorted(set(case.config) - known):
         raise SystemExit(f"TRL {trl.__version__} has no {', '.join(unknown)} in GRPOConfig")
-    trainer = case.trainer(
+    return case.trainer(
         model=case.model,
         reward_funcs=list(case.rewards),
         args=GRPOConfig(**case.config),
@@ -130,6 +130,11 @@ def train(case: Case) -> Any:
         processing_class=case.tokenizer,
         **case.options,
     )
+
+
+def train(case: Case) -> Any:
+    """Train, save as a script does, and return the trainer."""
+    trainer = trainer_of(case)
     for step in case.after:
         step(trainer)
     trainer.train(resume_from_checkpoint=case.checkpoint)

@@ -14,13 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from packaging.version import Version
@@ -82,22 +80,13 @@ def main() -> None:
         names = _names(kind, args.precision, version, args.names, args.processes)
         if not names:
             continue
-        checked = partial(_run, kind, precision=args.precision, processes=args.processes)
-        outcomes = _all(checked, names, python, args.cores)
+        with Forks(python) as forks, ThreadPoolExecutor(args.cores) as pool:
+            assert forks.folder  # is read once, before threads ask for it
+            how = {"forks": forks, "precision": args.precision, "processes": args.processes}
+            outcomes = list(pool.map(partial(_run, kind, **how), names))
         _totals(kind, outcomes)
         if args.out or not args.names:
             write_csv((args.out or RESULTS) / f"{kind}{suffix}.csv", Outcome, outcomes)
-
-
-def _all(
-    checked: Callable[..., Outcome], names: Sequence[str], python: str, cores: int
-) -> list[Outcome]:
-    """Return what the check says of each, which `cores` processes share."""
-    free: SimpleQueue[Forks] = SimpleQueue()
-    with ExitStack() as open_ones, ThreadPoolExecutor(cores) as pool:
-        for _ in range(cores):
-            free.put(open_ones.enter_context(Forks(python)))
-        return list(pool.map(lambda name: _told(checked(name, free=free)), names))
 
 
 def _version(python: str) -> Version:
@@ -128,25 +117,30 @@ def _has(version: Version, settings: str) -> bool:
     )
 
 
-def _run(kind: str, name: str, precision: str, free: SimpleQueue[Forks], processes: int) -> Outcome:
+def _run(kind: str, name: str, *, forks: Forks, precision: str, processes: int) -> Outcome:
+    """Print and return what the check says of a script."""
     started = time.monotonic()
-    forks = free.get()
-    try:
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary)
-            what = "--fault" if kind == "faults" else "--setting"
-            words = [str(SCRIPT), what, name, "--precision", precision]
-            status, said = forks.run(words, folder, LIMIT, processes)
-            answer = folder / "answer.json"
-            report = read_json(answer) if answer.is_file() else None
-    finally:
-        free.put(forks)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        what = "--fault" if kind == "faults" else "--setting"
+        words = [str(SCRIPT), what, name, "--precision", precision]
+        status, said = forks.run(words, folder, LIMIT, processes)
+        answer = folder / "answer.json"
+        report = read_json(answer) if answer.is_file() else None
     seconds = round(time.monotonic() - started, 1)
     fault = FAULTS[name] if kind == "faults" else None
     lines = said.strip().splitlines()
     last = "" if report else (lines or [f"ended with status {status}"])[-1]
     status = status_of(report) if report else COULD_NOT
-    return _outcome(name or "plain", fault, report or {}, status, seconds, last)
+    outcome = _outcome(name or "plain", fault, report or {}, status, seconds, last)
+    mark = "ok " if outcome.placed else "BAD"
+    expected = outcome.expected or "nothing"
+    print(
+        f"{mark} {outcome.seconds:5.1f} s  {outcome.name:40} {expected:34} {outcome.first or '-':28} {outcome.names or '-'}"
+        f"  {outcome.share}  {outcome.said[:160]}",
+        flush=True,
+    )
+    return outcome
 
 
 def _outcome(
@@ -181,23 +175,8 @@ def _outcome(
     )
 
 
-def _told(outcome: Outcome) -> Outcome:
-    mark = "ok " if outcome.placed else "BAD"
-    expected = outcome.expected or "nothing"
-    print(
-        f"{mark} {outcome.seconds:5.1f} s  {outcome.name:40} {expected:34} {outcome.first or '-':28} {outcome.names or '-'}"
-        f"  {outcome.share}  {outcome.said[:160]}",
-        flush=True,
-    )
-    return outcome
-
-
-def _totals(kind: str, outcomes: Iterable[Outcome]) -> None:
-    rows = list(outcomes)
-    placed, failed = (
-        sum(row.placed for row in rows),
-        sum(row.exit == COULD_NOT for row in rows),
-    )
+def _totals(kind: str, rows: Sequence[Outcome]) -> None:
+    failed = sum(row.exit == COULD_NOT for row in rows)
     if kind != "faults":
         flagged = sum(bool(row.first) for row in rows)
         said = sum(bool(row.remarks) for row in rows)
@@ -205,9 +184,9 @@ def _totals(kind: str, outcomes: Iterable[Outcome]) -> None:
             f"{flagged} of {len(rows)} healthy scripts flagged, {said} with a setting out of its bound, {failed} could not be checked"
         )
         return
-    print(
-        f"{placed} of {len(rows)} faults in the right segment ({placed / len(rows):.1%}), {failed} not checked"
-    )
+    placed = sum(row.placed for row in rows)
+    share = f"{placed} of {len(rows)} faults in the right segment ({placed / len(rows):.1%})"
+    print(f"{share}, {failed} not checked")
     # of the placed ones, those that no variant of the library implements, of a cause that it has
     counted = [
         row for row in rows if row.placed and row.named and FAULTS[row.name].origin != "library"

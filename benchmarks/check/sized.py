@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from dataclasses import replace
 
 import torch
-from datasets import Dataset
 from transformers import Qwen2Config, Qwen2ForCausalLM
-from trl import GRPOConfig, GRPOTrainer
 
-from benchmarks.check.case import TINY, plain, rows, variety_reward
+from benchmarks.check.case import TINY, plain, trainer_of, variety_reward
 from rlvr_debug.models.architectures import PUBLISHED
 
 SIZES = ("tiny", "0.5B")  # the shipped model, and Qwen2.5's architecture
@@ -27,20 +26,12 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
-        case = plain(str(TINY), args.precision, 0, folder)
-        model = case.model
+        case = plain(str(TINY), args.precision, 0, folder).told(max_steps=_STEPS)
+        case = replace(case, rewards=(variety_reward,))
         if args.size != "tiny":
             model = Qwen2ForCausalLM(Qwen2Config(**PUBLISHED[f"Qwen2.5-{args.size}"]))
-            if args.precision == "bf16":
-                model = model.bfloat16()
-        trainer = GRPOTrainer(
-            model=model,
-            reward_funcs=[variety_reward],
-            args=GRPOConfig(**{**case.config, "max_steps": _STEPS}),
-            train_dataset=Dataset.from_list([dict(row) for row in rows(0)]),
-            processing_class=case.tokenizer,
-        )
-        trainer.train()
+            case = replace(case, model=model.bfloat16() if args.precision == "bf16" else model)
+        trainer_of(case).train()
 
 
 if __name__ == "__main__":

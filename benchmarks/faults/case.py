@@ -9,7 +9,7 @@ import hashlib
 import importlib
 import json
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -193,31 +193,30 @@ def parts_of(case: Case) -> list[str]:
 def told(case: Case, arm: Arm) -> Told:
     """What the runs of this arm are told."""
 
-    def kept(wanted: Callable[[str], bool]) -> tuple[str, ...]:
-        return tuple(fault for fault in case.faults if wanted(module_of(fault).STAGE))
-
     everything = Told(case.task, case.faults, case.training, case.rollouts, case.first_rows)
     if arm.design == "case":
         return everything
     if arm.design == "control":
         return Told(case.task, (), {}, {}, 0)
-    own = {name: name in arm.settings for name in settings_of(case)}
+    parts = {*arm.swap, *arm.settings}
     if arm.design == "alone":
-        return Told(
-            case.task,
-            kept(lambda stage: stage in arm.swap),
-            {key: value for key, value in case.training.items() if own[f"training.{key}"]},
-            {key: value for key, value in case.rollouts.items() if own[f"rollouts.{key}"]},
-            case.first_rows if own.get(ROWS) else 0,
-        )
-    training = {k: v for k, v in case.training.items() if not own[f"training.{k}"]}
-    rollouts = {k: v for k, v in case.rollouts.items() if not own[f"rollouts.{k}"]}
+        return only(everything, parts)
+    left = only(everything, {*parts_of(case)} - parts)
     return replace(
-        everything,
-        faults=kept(lambda stage: stage not in arm.swap),
-        first_rows=0 if own.get(ROWS) else case.first_rows,
-        training={**training, **_values(arm.training, case.training, _healthy(case.task))},
-        rollouts={**rollouts, **_values(arm.rollouts, case.rollouts, _settings(case.task))},
+        left,
+        training={**left.training, **_values(arm.training, case.training, _healthy(case.task))},
+        rollouts={**left.rollouts, **_values(arm.rollouts, case.rollouts, _settings(case.task))},
+    )
+
+
+def only(case: Told, parts: Collection[str]) -> Told:
+    """Return what is told where these stages and settings are the case's, and all others are healthy."""
+    return Told(
+        case.task,
+        tuple(fault for fault in case.faults if module_of(fault).STAGE in parts),
+        {key: value for key, value in case.training.items() if f"training.{key}" in parts},
+        {key: value for key, value in case.rollouts.items() if f"rollouts.{key}" in parts},
+        case.first_rows if ROWS in parts else 0,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.study import Answer, Arm, Outcome, all_arms, choose, judge, part_arms
+from benchmarks.faults.study import Arm, Outcome, all_arms, choose, judge, part_arms
 from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
@@ -22,34 +22,24 @@ from rlvr_debug.processes import run_main
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     jobs = parser.add_subparsers(required=True)
-    for job, described in (
-        (_runs, "train and evaluate what is told the same, seed by seed"),
-        (_tried, "say which cases cannot be trained, and why"),
-        (_check, "compute the first steps of a case's trainer again"),
-        (_locate, "say which stages and settings of a case change its first steps"),
-        (_choose, "read each case's log and check, and choose its arms"),
-        (_judge, "from the runs of these arms to an answer for each case"),
+    for job, described, *names in (
+        (_runs, "train and evaluate what is told the same, seed by seed", "told", "seeds"),
+        (_tried, "say which cases cannot be trained, and why", "runs"),
+        (_check, "compute the first steps of a case's trainer again", "told"),
+        (_locate, "say which stages and settings of a case change its first steps", "told"),
+        (_choose, "read each case's log and check, and choose its arms", "observed"),
+        (_judge, "from the runs of these arms to an answer for each case", "chosen", "runs"),
     ):
         each = jobs.add_parser(job.__name__[1:], help=described)
         each.set_defaults(job=job)
         each.add_argument("--out", type=Path, required=True)
-        for name in _ARGUMENTS[job.__name__]:
+        for name in names:
             each.add_argument(f"--{name}", required=True)
         if job is _runs:
             each.add_argument("--may-fail", action="store_true", help="write why a run fails")
     args = vars(parser.parse_args())
     job = args.pop("job")
     job(**args)
-
-
-_ARGUMENTS = {
-    "_runs": ("told", "seeds"),
-    "_tried": ("runs",),
-    "_check": ("told",),
-    "_locate": ("told",),
-    "_choose": ("observed",),
-    "_judge": ("chosen", "runs"),
-}
 
 
 def _runs(out: Path, told: str, seeds: str, may_fail: bool) -> None:
@@ -157,7 +147,9 @@ def _judge(out: Path, chosen: str, runs: str) -> None:
         }
         outcomes = {arm: _outcomes(Path(file)) for arm, file in files[case].items()}
         arms = [known[name] for name in found["arms"]]
-        answers[case] = _as_json(judge(found["check"], found["by_logs"], arms, outcomes))
+        answer = judge(found["check"], found["by_logs"], arms, outcomes)
+        whether = {"validated": answer.validated, "inconclusive": answer.inconclusive}
+        answers[case] = {**asdict(answer), **whether}
     write_json(out, answers)
 
 
@@ -166,17 +158,6 @@ def _outcomes(file: Path) -> list[Outcome]:
     if "fails" in found:
         raise InputError(f"{file}: this arm cannot be trained: {found['fails']}")
     return [Outcome(each["seed"], each["sampled"], each["greedy"], each["log"]) for each in found]
-
-
-def _as_json(answer: Answer) -> dict[str, Any]:
-    return {
-        "ranked": answer.ranked,
-        "validated": answer.validated,
-        "inconclusive": answer.inconclusive,
-        "verdicts": [asdict(verdict) for verdict in answer.verdicts],
-        "effects": answer.effects,
-        "places": answer.places,
-    }
 
 
 if __name__ == "__main__":

@@ -15,12 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.faults.case import (
-    ROWS,
-    Told,
-    settings_of,
-    stages_of,
-)
+from benchmarks.faults.case import Told, only, settings_of, stages_of
 from benchmarks.faults.run import Place, first_steps
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.settings import STAGES
@@ -41,10 +36,8 @@ def differing(names: Sequence[str], same: Callable[[Sequence[str]], bool]) -> li
     if len(names) == 1:
         return list(names)
     middle = len(names) // 2
-    # two that only together change something are both named
-    return [n for half in (names[:middle], names[middle:]) for n in differing(half, same)] or list(
-        names
-    )
+    found = [n for half in (names[:middle], names[middle:]) for n in differing(half, same)]
+    return found or list(names)  # two that only together change something are both named
 
 
 def parts_found(whole: Told) -> tuple[list[str], int]:
@@ -57,8 +50,8 @@ def parts_found(whole: Told) -> tuple[list[str], int]:
 
 
 def _searched(whole: Told, folder: Path) -> tuple[list[str], int]:
-    places: dict[str, Place] = {}
     own, right = vars(stages_of(whole.faults)), vars(Stages())
+    places: dict[str, Place] = {}
     digests: dict[tuple[str, ...], str] = {}
 
     def steps(of: Told, names: Sequence[str] = ()) -> str:
@@ -71,19 +64,12 @@ def _searched(whole: Told, folder: Path) -> tuple[list[str], int]:
         return digests[key]
 
     settings = replace(whole, faults=())
-    healthy = _with(whole, ())
+    healthy = only(whole, ())
     found = differing(STAGES, lambda names: steps(settings, names) == steps(settings))
     found += differing(
-        settings_of(whole), lambda names: steps(_with(whole, names)) == steps(healthy)
+        settings_of(whole), lambda names: steps(only(whole, names)) == steps(healthy)
     )
     return found, len(digests)
-
-
-def _with(case: Told, names: Sequence[str]) -> Told:
-    """The healthy run with these settings of the case."""
-    training = {key: v for key, v in case.training.items() if f"training.{key}" in names}
-    rollouts = {key: v for key, v in case.rollouts.items() if f"rollouts.{key}" in names}
-    return Told(case.task, (), training, rollouts, case.first_rows if ROWS in names else 0)
 
 
 def _trace(place: Place, stages: Stages) -> str:

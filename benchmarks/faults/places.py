@@ -83,24 +83,18 @@ def main() -> None:
     answers, chosen, tried = (
         read_json(observed / f"{name}.json") for name in ("answers", "chosen", "tried")
     )
-    lines = list(wrong.values())
+    rows, lines = [], list(wrong.values())
     for name, number in names.items():
         if number in tried:
             lines.append(f"{args.cases}: case '{name}' cannot be trained: {tried[number]}")
-    rows = pd.DataFrame(
-        place_row(
-            known[name],
-            {**answers[number], "differs": chosen[number]["parts"]},
-            cost_of(known[name], args.work),
-        )
-        for name, number in names.items()
-        if number not in tried
-    )
-    if rows.empty:
+            continue
+        answer = {**answers[number], "differs": chosen[number]["parts"]}
+        rows.append(place_row(known[name], answer, cost_of(known[name], args.work)))
+    if not rows:
         raise InputError("\n".join([*lines, f"{args.cases}: expected a case that can be trained"]))
-    args.out.mkdir(parents=True, exist_ok=True)
-    write_text(args.out / "places.csv", rows.to_csv(index=False, float_format="%.4g"))
-    said = summary(rows, lines)
+    table = pd.DataFrame(rows)
+    write_text(args.out / "places.csv", table.to_csv(index=False, float_format="%.4g"))
+    said = summary(table, lines)
     write_text(args.out / "summary.txt", said + "\n")
     print(said)
 

@@ -61,15 +61,12 @@ class Place:
 
     def settings(self) -> TrainingSettings:
         of_task = SETTINGS[self.told.task.environment]
-        return TrainingSettings(
-            **{
-                **vars(self.params.training),
-                **of_task,
-                "save_steps": 0,
-                **self.told.task.training,
-                **self.told.training,
-            }
-        )
+        usual = {**vars(self.params.training), **of_task, "save_steps": 0}
+        return TrainingSettings(**{**usual, **self.told.task.training, **self.told.training})
+
+    def training(self, settings: TrainingSettings, seed: int, stages: Stages) -> Training:
+        environment = self.environment(self.told.rollouts, self.told.task.noise)
+        return Training(self.chat, environment, self.rows, settings, seed, stages)
 
     def environment(self, rollouts: Mapping[str, Any], noise: float) -> Environment:
         task = self.told.task
@@ -81,17 +78,10 @@ class Place:
 def run(place: Place, seed: int, log: Path | None) -> dict[str, Any]:
     """Train and evaluate: held-out rewards, seconds, and a digest of the metrics. log: a folder for TRL's files."""
     begin = time.monotonic()
-    told, settings = place.told, place.settings()
+    settings = place.settings()
     sampler = base_sampler(place.base_model, place.chat)
     scored: list[float] = []
-    training = Training(
-        place.chat,
-        place.environment(told.rollouts, told.task.noise),
-        place.rows,
-        settings,
-        seed,
-        _observed(stages_of(told.faults), scored),
-    )
+    training = place.training(settings, seed, _observed(stages_of(place.told.faults), scored))
     observer = RunObserver(_LOGGED if log else NO_ROLLOUTS)
     model, reference = load_policy(place.base_model, settings)
     result = train(training, model, reference, sampler, observer=observer)
@@ -132,16 +122,10 @@ def _observed(stages: Stages, scored: list[float]) -> Stages:
 
 def first_steps(place: Place, stages: Stages) -> Training:
     """Return the training of few rollouts a step that is looked at, and not evaluated."""
-    told, settings = place.told, place.settings()
+    settings = place.settings()
     few = max(1, CHECKED_ROLLOUTS // settings.group_size)
-    return Training(
-        place.chat,
-        place.environment(told.rollouts, told.task.noise),
-        place.rows,
-        replace(settings, prompts_per_step=min(few, settings.prompts_per_step)),
-        _CHECKED_SEED,
-        stages,
-    )
+    short = replace(settings, prompts_per_step=min(few, settings.prompts_per_step))
+    return place.training(short, _CHECKED_SEED, stages)
 
 
 def recorded(place: Place) -> Record:

@@ -53,23 +53,14 @@ def case_row(case: Case, number: str, work: Path) -> dict[str, Any]:
 def cost_of(case: Case, work: Path) -> dict[str, Any]:
     """Held-out reward that the fault costs, over seeds used for nothing else; of healthy cases not asked."""
     if case.kind != "planted":
-        return {
-            "cost": float("nan"),
-            "cost_low": float("nan"),
-            "cost_high": float("nan"),
-            "counts": False,
-        }
+        return {**dict.fromkeys(("cost", "cost_low", "cost_high"), float("nan")), "counts": False}
     broken, control = (
         [each["sampled"] for each in read_json(_runs(case, arm, "count", work))]
         for arm in (CASE, CONTROL)
     )
     found = welch(control, broken, _ALPHA)
-    return {
-        "cost": float(found.value),
-        "cost_low": float(found.low),
-        "cost_high": float(found.high),
-        "counts": bool(found.value >= COUNTS),
-    }
+    ends = {"cost_low": float(found.low), "cost_high": float(found.high)}
+    return {"cost": float(found.value), **ends, "counts": bool(found.value >= COUNTS)}
 
 
 def _runs(case: Case, arm: Any, purpose: str, work: Path) -> Path:
@@ -82,13 +73,11 @@ def _expense(case: Case, number: str, names: Sequence[str], work: Path) -> dict[
     known = {arm.name: arm for arm in all_arms()}
     arms = [CASE, *(known[name] for name in names)]
     shared = told(case, CONTROL).digest
-    seconds = {
-        told(case, arm).digest: sum(
-            each["seconds"] for each in read_json(_runs(case, arm, "study", work))
-        )
-        for arm in arms
-        if told(case, arm).digest != shared
-    }
+    seconds = {}
+    for arm in arms:
+        if (digest := told(case, arm).digest) != shared:
+            runs = read_json(_runs(case, arm, "study", work))
+            seconds[digest] = sum(each["seconds"] for each in runs)
     seeds = len(read_json(_runs(case, CASE, "study", work)))
     checked = read_json(work / "observed" / number / "check.json")["seconds"]
     return {
@@ -101,22 +90,21 @@ def _expense(case: Case, number: str, names: Sequence[str], work: Path) -> dict[
 
 def score_rows(cases: pd.DataFrame) -> list[dict[str, Any]]:
     """A row per mode; shares with their Clopper-Pearson intervals at 95 %."""
-    healthy, planted = (cases[cases["kind"] == kind] for kind in ("healthy", "planted"))
-    counting = planted[planted["counts"]]
-    rows = []
-    for mode in MODES:
-        named = [_named(row, mode) for row in healthy.to_dict("records")]
-        rows.append(
-            {
-                "mode": mode,
-                **_share("top1", [_top(row, mode, 1) for row in counting.to_dict("records")]),
-                **_share("top3", [_top(row, mode, 3) for row in counting.to_dict("records")]),
-                **_share("top1_of_all", [_top(row, mode, 1) for row in planted.to_dict("records")]),
-                **_share("false", named),
-                **_share("none", [not _ranked(row, mode) for row in counting.to_dict("records")]),
-            }
-        )
-    return rows
+    healthy, planted = (
+        cases[cases["kind"] == kind].to_dict("records") for kind in ("healthy", "planted")
+    )
+    counting = [row for row in planted if row["counts"]]
+    return [
+        {
+            "mode": mode,
+            **_share("top1", [_top(row, mode, 1) for row in counting]),
+            **_share("top3", [_top(row, mode, 3) for row in counting]),
+            **_share("top1_of_all", [_top(row, mode, 1) for row in planted]),
+            **_share("false", [_named(row, mode) for row in healthy]),
+            **_share("none", [not _ranked(row, mode) for row in counting]),
+        }
+        for mode in MODES
+    ]
 
 
 def _ranked(row: Mapping[Any, Any], mode: str) -> list[str]:
@@ -139,15 +127,11 @@ def _named(row: Mapping[Any, Any], mode: str) -> bool:
 
 
 def _share(name: str, hits: Sequence[bool]) -> dict[str, Any]:
-    if not hits:
-        return {name: 0, f"{name}_of": 0, f"{name}_low": 0.0, f"{name}_high": 1.0}
-    interval = stats.binomtest(sum(hits), len(hits)).proportion_ci(0.95, method="exact")
-    return {
-        name: sum(hits),
-        f"{name}_of": len(hits),
-        f"{name}_low": float(interval.low),
-        f"{name}_high": float(interval.high),
-    }
+    low, high = 0.0, 1.0
+    if hits:
+        low, high = stats.binomtest(sum(hits), len(hits)).proportion_ci(0.95, method="exact")
+    ends = {f"{name}_low": float(low), f"{name}_high": float(high)}
+    return {name: sum(hits), f"{name}_of": len(hits), **ends}
 
 
 def main() -> None:
@@ -161,7 +145,6 @@ def main() -> None:
     numbers = json.loads(args.names)
     cases = pd.DataFrame([case_row(known[n], number, args.work) for n, number in numbers.items()])
     scores = pd.DataFrame(score_rows(cases))
-    args.out.mkdir(parents=True, exist_ok=True)
     write_text(args.out / "scores.csv", scores.to_csv(index=False, float_format="%.4g"))
     write_text(args.out / "cases.csv", cases.to_csv(index=False, float_format="%.4g"))
     print(summary(cases, scores))

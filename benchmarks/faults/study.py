@@ -11,13 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from rlvr_debug.causes import (
-    cause_of,
-    hypothesis_names,
-    load_hypothesis,
-    stage_of,
-    variant_names,
-)
+from rlvr_debug.causes import cause_of, hypothesis_names, load_hypothesis, stage_of, variant_names
 from rlvr_debug.causes.base import Intervention
 from rlvr_debug.causes.unnamed import is_unnamed, unnamed_slug
 from rlvr_debug.grpo.settings import STAGES
@@ -124,13 +118,7 @@ def choose(
     and after that settings in the order of a training step.
     """
     arms = _chosen(checked, by_logs)
-    touched = {stage for arm in arms for stage in arm.swap}
-    touched |= {
-        f"{block}.{name}"
-        for arm in arms
-        for block, values in (("training", arm.training), ("rollouts", arm.rollouts))
-        for name in values
-    }
+    touched = {place for arm in arms for place in _places(arm)}
     return [*arms, *(arm for part in parts if part not in touched for arm in part_arms(part))]
 
 
@@ -219,9 +207,7 @@ def _table(arms: Sequence[Arm], runs: Mapping[str, Sequence[Outcome]]) -> pd.Dat
 
     Of a run that counts the log and what came out: a fault at saving shows in no log.
     """
-    seen = {
-        name: [(run.log, run.sampled, run.greedy) for run in found] for name, found in runs.items()
-    }
+    seen = {arm: [(run.log, run.sampled, run.greedy) for run in runs[arm]] for arm in runs}
     rows = [
         {
             "arm": arm.name,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from rlvr_debug.files import read_yaml
 
 HERE = Path(__file__).parent
 FOLDS = 3
@@ -35,21 +35,18 @@ def fold_of(name: str) -> int:
     return int(hashlib.sha256(name.encode()).hexdigest(), 16) % FOLDS
 
 
-def _told() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = yaml.safe_load((HERE / "kinds.yaml").read_text(encoding="utf-8"))
-    return found
+_TOLD: Mapping[str, Any] = read_yaml(HERE / "kinds.yaml")
 
 
 def load_kinds() -> dict[str, Kind]:
-    told = _told()
     found = {}
-    for name, given in {**told["mistakes"], **told["healthy"], **told["later"]}.items():
-        fold = HELD_OUT if name in told["later"] else fold_of(name)
+    for name, given in {**_TOLD["mistakes"], **_TOLD["healthy"], **_TOLD["later"]}.items():
+        fold = HELD_OUT if name in _TOLD["later"] else fold_of(name)
         found[name] = Kind(name, tuple(given.get("causes", ())), fold)
     return found
 
 
 # area of each cause: what a user would look into first
 AREAS: Mapping[str, str] = {
-    cause: area for area, causes in _told()["areas"].items() for cause in causes
+    cause: area for area, causes in _TOLD["areas"].items() for cause in causes
 }

@@ -19,7 +19,7 @@ import pandas as pd
 
 from benchmarks.mistakes.kinds import HERE
 from lab.tables import markdown
-from rlvr_debug.diagnosis.rank import Diagnosis, diagnose
+from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_text
 
@@ -103,12 +103,8 @@ def _said(path: Path) -> dict[str, str]:
         "rows": str(len(found.log.steps)),
         "logged": " ".join(name for name in found.log.sources if name != "step"),
         "now_rises": _RISES[found.learns] if found.log.has("reward") else "unread",
-        "now_cause": _first(found),
+        "now_cause": found.ranked[0].slug if found.stands_out else "",
     }
-
-
-def _first(found: Diagnosis) -> str:
-    return found.ranked[0].slug if found.stands_out else ""
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,8 +71,8 @@ class Score:
     blamed: int
 
 
-def read_lines(path: Path = LOGS) -> list[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") as stream:
+def read_lines() -> list[dict[str, Any]]:
+    with gzip.open(LOGS, "rt", encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]
 
 
@@ -132,22 +131,18 @@ def _share(values: Sequence[float]) -> tuple[float, float, float]:
 def row(what: str, answered: Sequence[Answer]) -> str:
     """Return a row of the table."""
     found = score(answered)
-    first, area = (
+    shares = (
         f"{mean:.0%} [{low:.0%}, {high:.0%}]" for mean, low, high in (found.first, found.area)
     )
-    other = 1 - found.first[0] - found.silent
-    return (
-        f"| {what} | {found.kinds} | {first} | {area} | {found.blamed} of {found.healthy} | {found.silent:.0%} "
-        f"| {other:.0%} |"
-    )
+    blamed, other = f"{found.blamed} of {found.healthy}", 1 - found.first[0] - found.silent
+    cells = (what, str(found.kinds), *shares, blamed, f"{found.silent:.0%}", f"{other:.0%}")
+    return f"| {' | '.join(cells)} |"
 
 
 def table(found: Mapping[bool, Sequence[Answer]]) -> str:
     """Return the page's table. found: by whether the sampler's log-probabilities are logged, answers to all logs."""
-    rows = [
-        "| logs | kinds | cause first | its area | healthy runs blamed | no cause stands out | another first |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    columns = "logs | kinds | cause first | its area | healthy runs blamed | no cause stands out"
+    rows = [markdown(f"{columns} | another first", [])]
     for sampler, answered in found.items():
         what = "with the sampler's log-probabilities" if sampler else "without them"
         for said, part in _PARTS.items():
@@ -188,14 +183,11 @@ def said_of(found: Sequence[Answer]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--logs", type=Path, default=LOGS)
     parser.add_argument("--fold", type=int, nargs="+", help="what is said of each log of these")
     parser.add_argument("--trl", action="store_true", help="there: as TRL logs without vLLM")
-    parser.add_argument(
-        "--write", action="store_true", help="the tables to the files beside this one"
-    )
+    parser.add_argument("--write", action="store_true", help="the tables beside this file")
     args = parser.parse_args()
-    lines, kinds = read_lines(args.logs), load_kinds()
+    lines, kinds = read_lines(), load_kinds()
     if args.fold:
         asked = [line for line in lines if kinds[line["kind"]].fold in args.fold]
         print(*said_of(answers(asked, not args.trl)), sep="\n")

@@ -10,11 +10,13 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from transformers import Qwen2Config
 
 from lab.model.tokenizer import build_tokenizer, rename_for_older
 from lab.model.warmup import Lessons, WarmupSettings, warm_up
@@ -71,19 +73,28 @@ def build_model(params_file: Path, seed: int, out: Path, compare: Path | None) -
     progress = functools.partial(print, file=sys.stderr)
     config, weights = warm_up(lessons, WarmupSettings(), seed, progress)
     seconds = time.perf_counter() - started[0], time.process_time() - started[1]
-    config.save_pretrained(out)
-    rename_for_older(out)
-    save_weights(
-        {name: w.to(torch.bfloat16) for name, w in weights.items()}, out / "model.safetensors"
-    )
-    report = {
-        "seconds": round(seconds[0]),
-        "cpu_seconds": round(seconds[1]),
-        "built": _measure(out, environments, heldout),
-    }
+    save_model(config, weights, out)
+    report: dict[str, Any] = {"seconds": round(seconds[0]), "cpu_seconds": round(seconds[1])}
+    report["built"] = _measure(out, environments, heldout)
     if compare:
         report["compared"] = _measure(compare, environments, heldout)
     return report
+
+
+def save_model(config: Qwen2Config, weights: Mapping[str, Tensor], out: Path) -> None:
+    """Write config and weights (bfloat16) beside the tokenizer that is there, for transformers 4.48 and later."""
+    config.save_pretrained(out)
+    rename_for_older(out)
+    halves = {name: w.detach().to(torch.bfloat16) for name, w in weights.items()}
+    save_weights(halves, out / "model.safetensors")
+
+
+def rewards(
+    rows: Sequence[Row], environment: Environment, chat: Chat, sampler: InProcessSampler
+) -> dict[str, float]:
+    """Return the mean held-out rewards, sampled and greedy."""
+    found = evaluate(rows, environment, chat, sampler, temperature=1.0, seed=0)
+    return {kind: round(found[kind]["reward"], 4) for kind in ("sampled", "greedy")}
 
 
 def _measure(
@@ -94,8 +105,7 @@ def _measure(
     sampler = InProcessSampler(model_config(folder), weights, chat.ends)
     measured: dict[str, Any] = {"bytes": sum(f.stat().st_size for f in folder.iterdir())}
     for name, environment in environments.items():
-        found = evaluate(heldout[name], environment, chat, sampler, temperature=1.0, seed=0)
-        measured[name] = {kind: round(found[kind]["reward"], 4) for kind in ("sampled", "greedy")}
+        measured[name] = rewards(heldout[name], environment, chat, sampler)
     return measured
 
 

@@ -18,17 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
-from lab.model.tokenizer import CALL_AFTER, build_tokenizer, rename_for_older
+from lab.model.build import rewards, save_model
+from lab.model.tokenizer import CALL_AFTER, build_tokenizer
 from lab.model.warmup import Example, take_step
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment, ToolCall
 from rlvr_debug.environments.calculator import SYSTEM, TOOL, CalculatorRow, synthetic_calculator
 from rlvr_debug.errors import InputError
-from rlvr_debug.evaluation import evaluate
-from rlvr_debug.models.base_model import load_model, save_weights
+from rlvr_debug.models.base_model import load_model
 from rlvr_debug.processes import run_main
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
@@ -81,23 +80,15 @@ def build_calculator_model(params: Path, base: Path, seed: int, out: Path) -> di
     environment = build_environment("calculator", load_params(params).settings("calculator"))
     build_tokenizer(FRAGMENTS).save_pretrained(out)
     chat = Chat(out)
-    model = _with_tokens(base, len(chat.tokenizer))
+    model: Qwen2ForCausalLM = load_model(base, "sdpa")
+    # those that it had stay as they are
+    model.resize_token_embeddings(len(chat.tokenizer), mean_resizing=False)
     rng = random.Random(f"calculator model {seed}")
     found: dict[str, float] = {}
     for phase in _PHASES:
         found = _learn(model, phase, chat, environment, rng)
-    model.config.save_pretrained(out)
-    rename_for_older(out)
-    weights = {name: w.detach().to(torch.bfloat16) for name, w in model.state_dict().items()}
-    save_weights(weights, out / "model.safetensors")
+    save_model(model.config, model.state_dict(), out)
     return {**found, "seconds": round(time.perf_counter() - started)}
-
-
-def _with_tokens(base: Path, size: int) -> Qwen2ForCausalLM:
-    """Return the base model with embeddings for so many tokens; those that it had stay as they are."""
-    model: Qwen2ForCausalLM = load_model(base, "sdpa")
-    model.resize_token_embeddings(size, mean_resizing=False)
-    return model
 
 
 def _learn(
@@ -155,11 +146,9 @@ def demonstration(row: CalculatorRow, lazy: bool, chat: Chat, environment: Envir
 
 
 def _rewards(model: Qwen2ForCausalLM, chat: Chat, environment: Environment) -> dict[str, float]:
-    weights: dict[str, Tensor] = model.state_dict()
     rows = list(synthetic_calculator(_HELDOUT_ROWS, steps=_STEPS, seed=_HELDOUT_SEED))
-    sampler = InProcessSampler(model.config.to_dict(), weights, chat.ends)
-    found = evaluate(rows, environment, chat, sampler, temperature=1.0, seed=0)
-    return {kind: round(found[kind]["reward"], 4) for kind in ("sampled", "greedy")}
+    sampler = InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
+    return rewards(rows, environment, chat, sampler)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -21,27 +20,7 @@ from rlvr_debug.files import read_json, write_json
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
-# Qwen2.5's conversation format, with tools in Hermes' convention
-CHAT_TEMPLATE = """\
-{%- macro turn(role, content) %}{{ '<|im_start|>' + role + '\\n' + content + '<|im_end|>\\n' }}{% endmacro %}
-{%- macro calls(made) %}{% for call in made or [] %}{{ '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' + (call.function.arguments | tojson) + '}\\n</tool_call>' }}{% endfor %}{% endmacro %}
-{%- set first = messages[0].content if messages[0].role == 'system' else '' %}
-{%- if tools %}
-{{- '<|im_start|>system\\n' + first + TOOLS_BEFORE }}
-{%- for tool in tools %}{{ '\\n' + (tool | tojson) }}{% endfor %}
-{{- TOOLS_AFTER + '<|im_end|>\\n' }}
-{%- elif first %}{{ turn('system', first) }}
-{%- endif %}
-{%- for message in messages %}
-{%- if message.role == 'system' and loop.first %}
-{%- elif message.role == 'tool' %}
-{%- if loop.previtem is not defined or loop.previtem.role != 'tool' %}{{ '<|im_start|>user' }}{% endif %}
-{{- '\\n<tool_response>\\n' + message.content + '\\n</tool_response>' }}
-{%- if loop.last or loop.nextitem.role != 'tool' %}{{ '<|im_end|>\\n' }}{% endif %}
-{%- else %}{{ turn(message.role, message.content + calls(message.tool_calls)) }}
-{%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+# of Qwen2.5's conversation format, which chat_template.jinja is, with tools in Hermes' convention
 TOOLS_BEFORE = (
     "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
     "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
@@ -73,9 +52,7 @@ def build_tokenizer(more: Sequence[str] = ()) -> PreTrainedTokenizerFast:
         tokenizer_object=tokenizer,
         eos_token=END,
         pad_token=PAD,
-        chat_template=CHAT_TEMPLATE.replace("TOOLS_BEFORE", _quoted(TOOLS_BEFORE)).replace(
-            "TOOLS_AFTER", _quoted(TOOLS_AFTER)
-        ),
+        chat_template=_chat_template(),
         clean_up_tokenization_spaces=False,
         # transformers 4 would add token_type_ids, which a Qwen2 model does not take
         model_input_names=["input_ids", "attention_mask"],
@@ -93,26 +70,22 @@ def rename_for_older(folder: Path) -> None:
     write_json(config, model)
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
+def _chat_template() -> str:
+    text = Path(__file__).with_name("chat_template.jinja").read_text(encoding="utf-8").strip()
+    for name, words in {"TOOLS_BEFORE": TOOLS_BEFORE, "TOOLS_AFTER": TOOLS_AFTER}.items():
+        escaped = words.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+        text = text.replace(name, f"'{escaped}'")
+    return text
 
 
 def _fragments() -> list[str]:
-    tool: dict[str, Any] = musique.TOOL
     fragments = [
         *("system\n", "user\n", "assistant\n"),
         *("<tool_response>\n", "\n</tool_response>"),
-        *(musique.SYSTEM, TOOLS_BEFORE + "\n", json.dumps(tool), TOOLS_AFTER),
+        *(musique.SYSTEM, TOOLS_BEFORE + "\n", json.dumps(musique.TOOL), TOOLS_AFTER),
         *("Who is the", " of the", " of", "\nTies:"),
-        *(
-            "<think>",
-            "</think>",
-            CALL_BEFORE,
-            CALL_AFTER,
-            "<answer>",
-            "</answer>\n<cite>",
-            "</cite>",
-        ),
+        *("<think>", "</think>", CALL_BEFORE, CALL_AFTER),
+        *("<answer>", "</answer>\n<cite>", "</cite>"),
         *(f"[{i}]" for i in range(_PARAGRAPHS)),
         *(f" {relation}" for relation in RELATIONS),
         *(f" {entity}" for entity in ENTITIES),

@@ -30,7 +30,7 @@ from rlvr_debug.trainers.verifiers.fixes import faults_of_release, fixes_without
 from rlvr_debug.venvs import build_venv
 
 SCRIPTS = ROOT / "lab" / "releases" / "scripts"
-APART = {
+_APART = {
     "HF_HUB_OFFLINE": "1",
     "WANDB_MODE": "disabled",
     "CUDA_VISIBLE_DEVICES": "",
@@ -74,6 +74,15 @@ def checked_release(subject: Subject) -> Mapping[str, Any] | str:
         return str(error)
 
 
+def run_apart(
+    command: Sequence[str], folder: Path, limit: int | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of an environment of its own, with these variables too."""
+    env = {**variables_apart(), **_APART, **variables}
+    how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": limit}
+    return subprocess.run(command, cwd=folder, env=env, check=False, **how)
+
+
 def checked_script(python: Sequence[str], start: Sequence[str], scratch: Path) -> Mapping[str, Any]:
     """Return what the check says of a script of ours with its arguments, or of `-m MODULE ...`; Raise InputError where it is not run.
 
@@ -81,13 +90,11 @@ def checked_script(python: Sequence[str], start: Sequence[str], scratch: Path) -
     """
     told, out = scratch / "told.json", scratch / "answer.json"
     write_json(told, {"out": str(out), "steps": 3, "rewards": True, "record": None})
-    env = {**variables_apart(), **APART, "PWD": str(scratch)}
-    env["PYTHONPATH"] += f"{os.pathsep}{SCRIPTS}"
+    path = f"{variables_apart()['PYTHONPATH']}{os.pathsep}{SCRIPTS}"
     script = start if start[0] == "-m" else [str(SCRIPTS / start[0]), *start[1:]]
     command = [*python, "-m", "rlvr_debug.recorders.trl.check_script", str(told), *script]
-    how: Mapping[str, Any] = {"capture_output": True, "text": True, "timeout": _LIMIT}
     try:
-        done = subprocess.run(command, cwd=scratch, env=env, check=False, **how)
+        done = run_apart(command, scratch, _LIMIT, PWD=str(scratch), PYTHONPATH=path)
     except subprocess.TimeoutExpired:
         raise InputError(f"no answer within {_LIMIT} seconds") from None
     if not out.is_file():

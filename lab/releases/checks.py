@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.tables import markdown
+from lab.tables import markdown, read_csv
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml, write_csv
@@ -134,8 +133,7 @@ def in_order(found: Iterable[Checked]) -> list[Checked]:
 
 
 def read_checks(file: Path = CSV) -> list[Checked]:
-    with file.open(encoding="utf-8", newline="") as handle:
-        return [Checked(**row) for row in csv.DictReader(handle)]
+    return read_csv(file, Checked)
 
 
 def missing(found: Iterable[Checked]) -> list[str]:

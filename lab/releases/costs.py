@@ -8,17 +8,19 @@ Runs are those of `make bench-faults` on GSM8K, with seeds of their own.
 from __future__ import annotations
 
 import argparse
-import csv
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import pandas as pd
+
 from benchmarks.faults import planted
 from benchmarks.faults.case import Task, Told
 from benchmarks.faults.run import Place, run
 from lab.releases.defects import COSTS, Defect, defects
+from rlvr_debug.files import write_text
 from rlvr_debug.models.base_model import one_thread
 from rlvr_debug.processes import run_main
 from rlvr_debug.verdicts.statistics import welch
@@ -37,13 +39,11 @@ def cost_rows(wanted: list[Defect]) -> Iterator[dict[str, Any]]:
             known[told.digest] = known.get(told.digest) or _rewards(told)
         healthy, broken = (known[told.digest] for told in pair)
         cost = welch(healthy, broken, 0.05)
-        numbers: dict[str, Any] = {
+        gains: dict[str, Any] = {
             "without": mean(healthy) - untrained,
             "with": mean(broken) - untrained,
-            "cost": cost.value,
-            "low": cost.low,
-            "high": cost.high,
         }
+        numbers = {**gains, "cost": cost.value, "low": cost.low, "high": cost.high}
         rounded = {name: f"{float(number):.4f}" for name, number in numbers.items()}
         yield {"defect": defect.place, "seeds": len(SEEDS), **rounded}
 
@@ -67,10 +67,7 @@ def main() -> None:
     for row in cost_rows([each for each in defects() if each.planted]):
         print(row, flush=True)
         rows.append(row)
-    with COSTS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_text(COSTS, pd.DataFrame(rows).to_csv(index=False))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import csv
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.check.forks import LIBRARIES
-from lab.releases.checked import APART, forks_of
+from lab.releases.checked import forks_of, run_apart
 from lab.releases.packages import packages
 from lab.tables import markdown
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_yaml, write_text
-from rlvr_debug.processes import run_main, variables_apart
+from rlvr_debug.processes import run_main
 from rlvr_debug.venvs import build_over
 
 COSTS = ROOT / "benchmarks" / "defects.csv"
@@ -93,9 +92,8 @@ def _python(defect: Defect) -> Path:
 
 def _said(python: Path, lines: Path, first: str) -> str:
     """Return the last line that is printed, or that an error ends with. first: a folder whose packages come first."""
-    env = {**variables_apart(), **APART, "PYTHONPATH": first}
     command = [*forks_of(str(python), LIBRARIES).python, str(lines)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env, check=False)
+    done = run_apart(command, ROOT, PYTHONPATH=first)
     said = (done.stderr if done.returncode else done.stdout).strip().splitlines() or [""]
     return said[-1].strip()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import shlex
-import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,12 +11,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from lab.releases.checked import APART, SCRIPTS, checked_script
-from lab.tables import markdown
+from lab.releases.checked import SCRIPTS, checked_script, run_apart
+from lab.tables import markdown, read_csv
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml, write_jsonl
-from rlvr_debug.processes import variables_apart
 from rlvr_debug.replay.finding import DEVIATES, FAILED, NOT_SEEN
 from rlvr_debug.venvs import build_over
 
@@ -67,11 +64,11 @@ class Said:
     run: str = ""
 
     def of(self, package: Package) -> bool:
-        return (self.package, self.version, self.what) == (
-            package.package,
-            package.version,
-            package.what,
-        )
+        return self.name == package.name
+
+    @property
+    def name(self) -> str:
+        return f"{self.package} {self.version}, {self.what}"
 
 
 def packages() -> list[Package]:
@@ -108,9 +105,7 @@ def _ran(package: Package) -> tuple[str, Mapping[str, Any]]:
             write_jsonl(Path(scratch, column, "rows.jsonl"), _rows(column))
         start = [word.format(**places) for word in shlex.split(package.start)]
         answer = checked_script([str(python)], start, Path(scratch))
-    env = {**variables_apart(), **APART}
-    command = [str(python), "-c", _VERSIONS]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    done = run_apart([str(python), "-c", _VERSIONS], ROOT)
     on = dict(zip(("TRL", "transformers"), done.stdout.split(), strict=False))
     return ", ".join(f"{name} {version}" for name, version in on.items()), answer
 
@@ -118,10 +113,8 @@ def _ran(package: Package) -> tuple[str, Mapping[str, Any]]:
 def _rows(column: str) -> Iterator[dict[str, Any]]:
     """Return sums for a command line that reads such a column."""
     for a, b in product(range(8), repeat=2):
-        asked = [
-            {"role": "system", "content": "Add."},
-            {"role": "user", "content": f"{a} plus {b}?"},
-        ]
+        system, user = {"content": "Add."}, {"content": f"{a} plus {b}?"}
+        asked = [{"role": "system", **system}, {"role": "user", **user}]
         yield {column: asked, "answer": str(a + b)}
 
 
@@ -129,10 +122,10 @@ def unexpected(found: Iterable[Said]) -> list[str]:
     """Return a line for each package whose deviating segments are not those that packages.yaml explains."""
     wanted = {each.name: ", ".join(each.means) for each in packages()}
     return [
-        f"{said.package} {said.version}, {said.what}: {said.says}; expected {wanted[name] or 'nothing'} to deviate"
+        f"{said.name}: {said.says}; expected {wanted[said.name] or 'nothing'} to deviate"
         for said in found
-        if (name := f"{said.package} {said.version}, {said.what}") in wanted
-        and (said.says.startswith("not run") or said.deviates != wanted[name])
+        if said.name in wanted
+        and (said.says.startswith("not run") or said.deviates != wanted[said.name])
     ]
 
 
@@ -142,9 +135,7 @@ def in_order(found: Iterable[Said]) -> list[Said]:
 
 
 def read_said(file: Path = CSV) -> list[Said]:
-    with file.open(encoding="utf-8", newline="") as handle:
-        rows = csv.DictReader(handle)
-        return [Said(**{**row, "agree": int(row["agree"])}) for row in rows]  # type: ignore[arg-type]
+    return read_csv(file, Said)
 
 
 def packages_text(found: Iterable[Said] | None = None) -> str:
@@ -162,7 +153,7 @@ def packages_text(found: Iterable[Said] | None = None) -> str:
 
 def trainers_text() -> str:
     """Return the table of what one types for a trainer, how many segments of its steps were seen, and when that was run."""
-    ran = {f"{said.package} {said.version}, {said.what}": said for said in read_said()}
+    ran = {said.name: said for said in read_said()}
     rows = []
     for row in read_yaml(TRAINERS):
         seen, run = row.get("seen"), row.get("run")

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import yaml
-
 from lab.scaling.cost import (
     GPUS,
     Gpu,
@@ -25,6 +23,7 @@ from lab.scaling.cost import (
 from rlvr_debug.devices import positions
 from rlvr_debug.environments import task_of
 from rlvr_debug.environments.task import Lengths
+from rlvr_debug.files import read_yaml
 from rlvr_debug.models.architectures import Architecture, architecture_of
 from rlvr_debug.study.arms import trained_runs
 from rlvr_debug.study.model import Params
@@ -50,10 +49,7 @@ class RunCost:
     hours: float
 
 
-def setup_of(
-    run: Run, params: Params, model: Architecture, root: Path, rank: int | None = None
-) -> Setup:
-    """rank: of another adapter than the run's."""
+def setup_of(run: Run, params: Params, model: Architecture, root: Path) -> Setup:
     training, launch = run.training, params.launch
     rollouts = run.rollouts_per_step
     share = rollouts / launch.processes / training.gradient_accumulation_steps
@@ -61,7 +57,7 @@ def setup_of(
         model,
         launch.processes,
         bool(launch.config) and _shards(root / launch.config),
-        training.lora_r if rank is None else rank,
+        training.lora_r,
         training.bf16,
         training.gradient_checkpointing,
         math.ceil(share),
@@ -72,8 +68,7 @@ def setup_of(
 
 def _shards(config: Path) -> bool:
     """Whether this config of accelerate cuts the weights over processes."""
-    found = yaml.safe_load(config.read_text(encoding="utf-8"))
-    return bool(found.get("deepspeed_config", {}).get("zero_stage") == 3)
+    return bool(read_yaml(config).get("deepspeed_config", {}).get("zero_stage") == 3)
 
 
 def lengths_of(run: Run, params: Params) -> tuple[Lengths, Lengths]:
@@ -178,20 +173,10 @@ def _of_model(run: Run, params: Params, model: Architecture, root: Path) -> Iter
 
 def _memory(memory: Memory) -> Iterator[str]:
     yield "  GB on a trainer GPU, at the longest sequence:"
-    parts = {
-        "weights": memory.weights,
-        "gradients": memory.gradients,
-        "optimizer": memory.optimizer,
-        "reference": memory.reference,
-        "gathered": memory.gathered,
-        "activations": memory.activations,
-        "logits": memory.logits,
-    }
-    names = [name for name, size in parts.items() if size]
-    yield "    " + " ".join(f"{name:>11}" for name in names[:4])
-    yield "    " + " ".join(f"{parts[name] / _GB:>11.2f}" for name in names[:4])
-    yield "    " + " ".join(f"{name:>11}" for name in names[4:])
-    yield "    " + " ".join(f"{parts[name] / _GB:>11.2f}" for name in names[4:])
+    parts = [(name, size) for name, size in vars(memory).items() if size and name != "sync"]
+    for line in (parts[:4], parts[4:]):
+        yield "    " + " ".join(f"{name:>11}" for name, _ in line)
+        yield "    " + " ".join(f"{size / _GB:>11.2f}" for _, size in line)
     yield (
         f"  peak {memory.peak / _GB:.1f}: {(memory.peak - memory.sync) / _GB:.1f} and the whole model, "
         f"{memory.sync / _GB:.1f}, at the sync"

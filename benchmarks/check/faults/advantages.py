@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.check.case import Case
-from benchmarks.check.faults.fault import faulty
-from benchmarks.check.faults.ways import generated
+from benchmarks.check.faults.fault import faults, faulty
+from benchmarks.check.faults.ways import batched
 
 _EPSILON = 1e-4
 
@@ -28,10 +28,7 @@ def _from_rewards(case, formula):
     return replace(case, trainer=Trainer)
 
 
-def _changed(case, change):
-    """The case whose advantages are `change` of the right ones and the batch."""
-    name = "advantages"
-    return generated(case, lambda trainer, b: {**b, name: change(trainer, b[name], b)})
+_changed = batched("advantages")
 
 
 def _centred(rewards):
@@ -44,7 +41,6 @@ def _spread(rewards):
 
 @faulty(_from_rewards)
 def leave_one_out_residue(rewards):
-    """Advantages over the spread of the group's other rewards, where rounding leaves it above 0."""
     others = rewards.shape[1] - 1
     mean = (rewards.sum(1, keepdim=True) - rewards) / others
     squares = rewards.square()
@@ -53,80 +49,47 @@ def leave_one_out_residue(rewards):
     return ((rewards - mean) / std).where(std > 0, rewards - mean)
 
 
-@faulty()
-def first_rollout_is_the_baseline(case: Case) -> Case:
-    """Mean and spread of a group are those of its first rollout alone."""
-    return _from_rewards(case, lambda rewards: rewards - rewards[:, :1])
-
-
-@faulty()
-def group_of_one(case: Case) -> Case:
-    """Every trajectory has a group of its own, so that the advantage is the reward."""
-    return _from_rewards(case, lambda rewards: rewards)
-
-
 def _by_columns(trainer, advantages, batch):
     return advantages.view(-1, trainer.num_generations).T.reshape(-1)
 
 
-@faulty()
-def advantages_of_others(case: Case) -> Case:
-    """Each sequence is trained with the advantage of another one: the table is read by columns."""
-    return _changed(case, _by_columns)
+faults(
+    _changed,
+    advantages_of_others=_by_columns,
+    normalised_twice=lambda trainer, advantages, batch: (
+        (advantages - advantages.mean()) / (advantages.std() * 2 + _EPSILON)
+    ),
+    advantages_clipped=lambda trainer, advantages, batch: advantages.clamp(-1, 1),
+    negative_advantages_dropped=lambda trainer, advantages, batch: advantages.clamp(min=0),
+    advantages_in_bfloat16=lambda trainer, advantages, batch: advantages.bfloat16().float(),
+)
 
-
-@faulty(_changed)
-def normalised_twice(trainer, advantages, batch):
-    """Advantages are normalised by group, and once more over the batch."""
-    return (advantages - advantages.mean()) / (advantages.std() * 2 + _EPSILON)
-
-
-@faulty(_from_rewards)
-def spread_of_the_batch(rewards):
-    """Advantages are divided by the spread of the batch, where that of the group was asked for."""
-    return _centred(rewards) / (rewards.std() + _EPSILON)
-
-
-@faulty(_from_rewards)
-def mean_of_the_batch(rewards):
-    """What is taken off is the mean of the batch, so that easy prompts are always good."""
-    return (rewards - rewards.mean()) / _spread(rewards)
-
-
-@faulty(_from_rewards)
-def spread_with_all_degrees_of_freedom(rewards):
-    """The spread is over n instead of n - 1."""
-    return _centred(rewards) / (rewards.std(1, correction=0, keepdim=True) + _EPSILON)
-
-
-@faulty(_from_rewards)
-def epsilon_of_a_tenth(rewards):
-    """What keeps a division from 0 is as large as the spread."""
-    return _centred(rewards) / (rewards.std(1, keepdim=True) + 0.1)
-
-
-@faulty()
-def not_divided_by_the_spread(case: Case) -> Case:
-    """Rewards are centred, and were to be divided by the group's spread."""
-    return _from_rewards(case, _centred)
-
-
-@faulty(_from_rewards)
-def median_for_the_mean(rewards):
-    """What is taken off is the group's median."""
-    return (rewards - rewards.median(1, keepdim=True).values) / _spread(rewards)
+faults(
+    _from_rewards,
+    first_rollout_is_the_baseline=lambda rewards: rewards - rewards[:, :1],
+    group_of_one=lambda rewards: rewards,
+    not_divided_by_the_spread=_centred,
+    spread_of_the_batch=lambda rewards: _centred(rewards) / (rewards.std() + _EPSILON),
+    mean_of_the_batch=lambda rewards: (rewards - rewards.mean()) / _spread(rewards),
+    spread_with_all_degrees_of_freedom=lambda rewards: (
+        _centred(rewards) / (rewards.std(1, correction=0, keepdim=True) + _EPSILON)
+    ),
+    epsilon_of_a_tenth=lambda rewards: _centred(rewards) / (rewards.std(1, keepdim=True) + 0.1),
+    median_for_the_mean=lambda rewards: (
+        (rewards - rewards.median(1, keepdim=True).values) / _spread(rewards)
+    ),
+    rejected_rows_move_the_baseline=lambda rewards: _centred(rewards) / _spread(rewards),
+)
 
 
 @faulty(_from_rewards)
 def baseline_of_the_others(rewards):
-    """What is taken off is the mean of the group's other rewards, so that advantages are a third too large."""
     others = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
     return (rewards - others) / _spread(rewards)
 
 
 @faulty()
 def baseline_of_steps_before(case: Case) -> Case:
-    """The mean is a moving one over all steps."""
     moving = []
 
     def formula(rewards):
@@ -137,47 +100,19 @@ def baseline_of_steps_before(case: Case) -> Case:
 
 
 @faulty(_changed)
-def advantages_clipped(trainer, advantages, batch):
-    """Advantages are cut to at most 1 either way, which nobody asked for."""
-    return advantages.clamp(-1, 1)
-
-
-@faulty(_changed)
-def negative_advantages_dropped(trainer, advantages, batch):
-    """Only what was better than its group is trained."""
-    return advantages.clamp(min=0)
-
-
-@faulty(_changed)
-def advantages_in_bfloat16(trainer, advantages, batch):
-    """Advantages are rounded to bfloat16 on their way."""
-    return advantages.bfloat16().float()
-
-
-@faulty(_changed)
 def advantages_by_length(trainer, advantages, batch):
-    """Advantages are multiplied by each reply's share of the longest."""
     lengths = batch["completion_mask"].sum(1)
     return advantages * lengths / lengths.max()
 
 
 @faulty(_changed)
 def advantages_discounted(trainer, advantages, batch):
-    """Each token's advantage is discounted by its distance from the end of the reply."""
     left = batch["completion_mask"].flip(1).cumsum(1).flip(1) - 1
     return advantages[:, None] * 0.9 ** left.clamp(min=0)
 
 
-@faulty(_from_rewards)
-def rejected_rows_move_the_baseline(rewards):
-    """A completion without a reward counts as one of 0 in its group's mean and spread."""
-    return _centred(rewards) / _spread(rewards)
-
-
 @faulty()
 def short_replies_and_advantages_of_others(case: Case) -> Case:
-    """Two faults, the first of which counts: replies are cut at a quarter, and advantages are those of others."""
-
     def cut(trainer):
         trainer.generation_config.max_new_tokens //= 4
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from benchmarks.check.case import Case
-from benchmarks.check.faults.fault import faulty
-from benchmarks.check.faults.ways import generated, losing, method
+from benchmarks.check.faults.fault import faults, faulty
+from benchmarks.check.faults.ways import generated, losing, method, the_one_before
 
 _prepared = method("_prepare_inputs")
 
@@ -25,28 +24,21 @@ def _shuffled_apart(case, name):
     return _prepared(case, shuffled)
 
 
-@faulty()
-def advantages_shuffled_apart(case: Case) -> Case:
-    """Advantages are shuffled by another draw than the tokens."""
-    return _shuffled_apart(case, "advantages")
-
-
-@faulty()
-def masks_shuffled_apart(case: Case) -> Case:
-    """Masks are shuffled by another draw than the tokens."""
-    return _shuffled_apart(case, "completion_mask")
+faults(
+    _shuffled_apart,
+    advantages_shuffled_apart="advantages",
+    masks_shuffled_apart="completion_mask",
+)
 
 
 @faulty(_prepared)
 def first_micro_batch_each_time(trainer, usual, rows):
-    """The first micro-batch is trained twice, and the second never."""
     usual(rows)
     return trainer._buffered_inputs[0]
 
 
 @faulty(_prepared)
 def half_of_each_micro_batch(trainer, usual, rows):
-    """The second half of each micro-batch is dropped, to save memory."""
     batch = usual(rows)
     size = len(batch["advantages"])
 
@@ -59,13 +51,10 @@ def half_of_each_micro_batch(trainer, usual, rows):
 
 @faulty(generated)
 def batch_of_the_generation_before(trainer, batch):
-    """Training runs a generation behind: it is fed what was sampled and scored before the last."""
-    before, trainer.before = getattr(trainer, "before", batch), batch
-    return before
+    return the_one_before(trainer, batch)
 
 
 @faulty(losing)
 def per_micro_batch_denominator(trainer, inputs):
-    """Each micro-batch is averaged over its own tokens, where the whole batch's were asked for."""
     count = inputs["completion_mask"].sum() * trainer.args.gradient_accumulation_steps
     return {**inputs, "num_items_in_batch": count}

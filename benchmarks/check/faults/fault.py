@@ -46,9 +46,11 @@ class Fault:
         return self.plant(case.told(**self.config))
 
 
-# puts a function into a case
-Way = Callable[[Case, Callable[..., Any]], Case]
+# puts a function, or what else a fault is made of, into a case
+Way = Callable[[Case, Any], Case]
 _READ: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("faults.yaml"))
+_TUPLES = ("segments", "causes")
+_MADE: dict[str, Fault] = {}
 
 
 def itself(case: Case, change: Callable[[Case], Case]) -> Case:
@@ -57,21 +59,28 @@ def itself(case: Case, change: Callable[[Case], Case]) -> Case:
 
 
 def faulty(by: Way = itself) -> Callable[[Callable[..., Any]], Fault]:
-    """Make a fault of a function, under its name, and of what faults.yaml has of that. by: the way that puts it into a case.
+    """Make a fault of a function, under its name. by: the way that puts it into a case."""
+    return lambda function: _made(function.__name__, by, function)
 
-    Raises ValueError for a bad entry.
-    """
 
-    def make(function: Callable[..., Any]) -> Fault:
-        name = function.__name__.replace("_", "-")
-        known, what = dict(_READ[name]), (function.__doc__ or "").strip().splitlines()
-        places, causes = (tuple(known.pop(key, ())) for key in ("segments", "causes"))
-        if unknown := set(places) - set(SEGMENTS):
-            raise ValueError(f"{name}: segments {sorted(unknown)}, expected some of {SEGMENTS}")
-        if not what or (len(places) > 1) != bool(known.get("why")):
-            raise ValueError(
-                f"{name}: expected a docstring, and a reason where segments are several"
-            )
-        return Fault(name, what[0], lambda case: by(case, function), places, causes=causes, **known)
+def faults(by: Way, **changes: Any) -> None:
+    """Make a fault of each of these short functions or values, under its name."""
+    for name, change in changes.items():
+        _made(name, by, change)
 
-    return make
+
+def _made(function: str, by: Way, change: Any) -> Fault:
+    """Make a fault of what faults.yaml has of it. Raise ValueError for a bad entry."""
+    name = function.replace("_", "-")
+    told = {**_READ[name], **{key: tuple(_READ[name].get(key, ())) for key in _TUPLES}}
+    if unknown := set(told["segments"]) - set(SEGMENTS):
+        raise ValueError(f"{name}: segments {sorted(unknown)}, expected some of {SEGMENTS}")
+    if (len(told["segments"]) > 1) != bool(told.get("why")):
+        raise ValueError(f"{name}: expected a reason where segments are several")
+    made = _MADE[name] = Fault(name, plant=lambda case: by(case, change), **told)
+    return made
+
+
+def in_order() -> dict[str, Fault]:
+    """Return the faults that were made, in the order of faults.yaml, which is that of a step."""
+    return {name: _MADE[name] for name in _READ}

@@ -6,14 +6,14 @@ from contextlib import nullcontext
 from functools import partial
 
 import torch
-from transformers import AutoModelForCausalLM
 
 from benchmarks.check.case import Case
-from benchmarks.check.faults.fault import faulty
+from benchmarks.check.faults.fault import faults, faulty
 from benchmarks.check.faults.ways import (
+    batched,
+    beginning,
     chosen,
     cold,
-    generated,
     losing,
     method,
     normalised,
@@ -27,53 +27,34 @@ _generating = method("_generate_and_score_completions")
 # what is old
 
 
-def _old(case, change):
-    name = "old_per_token_logps"
-    return generated(case, lambda _, batch: {**batch, name: change(batch[name])})
-
-
 @faulty(partial(scored, which="old"))
 def old_logps_of_the_first_weights(trainer, logps, given):
-    """Old log-probabilities are those of the weights that training began with."""
     if not hasattr(trainer, "beginning"):
-        name = trainer.model.config._name_or_path
-        trainer.beginning = AutoModelForCausalLM.from_pretrained(name).float()
+        trainer.beginning = beginning(trainer)
     return chosen(*normalised(plain(trainer.beginning, *given[1:])))
 
 
-@faulty()
-def old_logps_at_temperature_one(case: Case) -> Case:
-    """Old log-probabilities are at temperature 1, the policy's at 1.4."""
-    return cold(case, "old")
+faults(
+    cold,
+    old_logps_at_temperature_one="old",
+    reference_at_temperature_one="reference",
+)
 
-
-@faulty(_old)
-def old_logps_off_by_one(logps):
-    """Old log-probabilities stand one token too far."""
-    return logps.roll(1, 1)
-
-
-@faulty(_old)
-def old_logps_in_bfloat16(logps):
-    """Old log-probabilities are kept in bfloat16."""
-    return logps.bfloat16().float()
-
-
-@faulty(_old)
-def old_logps_of_other_rows(logps):
-    """Old log-probabilities are those of the next row."""
-    return logps.roll(1, 0)
+faults(
+    batched("old_per_token_logps"),
+    old_logps_off_by_one=lambda trainer, logps, batch: logps.roll(1, 1),
+    old_logps_in_bfloat16=lambda trainer, logps, batch: logps.bfloat16().float(),
+    old_logps_of_other_rows=lambda trainer, logps, batch: logps.roll(1, 0),
+)
 
 
 @faulty(losing)
 def old_logps_thrown_away(trainer, inputs):
-    """Each update takes its own log-probabilities for the old ones, so that the ratio is always 1."""
     return {**inputs, "old_per_token_logps": None}
 
 
 @faulty(losing)
 def ratio_blow_up(trainer, inputs):
-    """The ratio of the least likely token of each micro-batch is e to the power of 20."""
     old, mask = inputs["old_per_token_logps"], inputs["completion_mask"].bool()
     rarest = (old == old.where(mask, 0.0).min()) & mask
     return {**inputs, "old_per_token_logps": old - 20.0 * rarest}
@@ -84,7 +65,6 @@ def ratio_blow_up(trainer, inputs):
 
 @faulty(Case.then)
 def reference_of_another_model(trainer):
-    """The reference is not what training began with, but a model that knows less."""
     with torch.no_grad():
         for weight in trainer.ref_model.parameters():
             weight.mul_(0.9)
@@ -92,26 +72,17 @@ def reference_of_another_model(trainer):
 
 @faulty(_generating)
 def reference_follows_the_policy(trainer, usual, inputs):
-    """The reference is given the policy's weights at each generation, so that there is no penalty."""
     trainer.ref_model.load_state_dict(trainer.model.state_dict())
     return usual(inputs)
 
 
-@faulty()
-def reference_at_temperature_one(case: Case) -> Case:
-    """The reference's log-probabilities are at temperature 1, the policy's at 1.4."""
-    return cold(case, "reference")
-
-
 @faulty(partial(scored, which="reference"))
 def reference_of_other_rows(trainer, logps, given):
-    """The reference's log-probabilities are those of the next row."""
     return logps.roll(1, 0)
 
 
 @faulty(_generating)
 def reference_with_the_adapter(trainer, usual, inputs):
-    """The adapter stays on while the reference's log-probabilities are computed."""
     trainer.model.disable_adapter = nullcontext
     return usual(inputs)
 
@@ -133,32 +104,20 @@ def _noisy_engine(trainer):
     engine.sync_weights = synced
 
 
+def _gap(batch):
+    return batch["old_per_token_logps"] - batch["sampling_per_token_logps"]
+
+
 def _weighted(case, change):
-    name = "importance_sampling_ratio"
-    changed = generated(case, lambda _, batch: {**batch, name: change(batch[name], batch)})
-    return changed.then(_noisy_engine)
+    return batched("importance_sampling_ratio")(case, change).then(_noisy_engine)
 
 
-@faulty(_weighted)
-def importance_weights_of_one(weights, batch):
-    """All weights are 1, so that nothing is corrected."""
-    return weights * 0 + 1
-
-
-@faulty(_weighted)
-def importance_weights_upside_down(weights, batch):
-    """The weight is the sampler's probability over the trainer's."""
-    return 1 / weights
-
-
-@faulty(_weighted)
-def importance_weights_of_whole_replies(weights, batch):
-    """Each token has its reply's weight, where one by token was asked for."""
-    gap = batch["old_per_token_logps"] - batch["sampling_per_token_logps"]
-    return (gap * batch["completion_mask"]).sum(1, keepdim=True).exp().expand_as(weights)
-
-
-@faulty(_weighted)
-def importance_weights_not_capped(weights, batch):
-    """Weights were to be at most 1.001, and have no cap."""
-    return (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]).exp()
+faults(
+    _weighted,
+    importance_weights_of_one=lambda trainer, weights, batch: weights * 0 + 1,
+    importance_weights_upside_down=lambda trainer, weights, batch: 1 / weights,
+    importance_weights_not_capped=lambda trainer, weights, batch: _gap(batch).exp(),
+    importance_weights_of_whole_replies=lambda trainer, weights, batch: (
+        (_gap(batch) * batch["completion_mask"]).sum(1, keepdim=True).exp().expand_as(weights)
+    ),
+)

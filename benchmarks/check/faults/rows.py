@@ -7,8 +7,8 @@ import random
 from torch.utils.data import Sampler
 
 from benchmarks.check.case import Case
-from benchmarks.check.faults.fault import faulty
-from benchmarks.check.faults.ways import method
+from benchmarks.check.faults.fault import faults, faulty
+from benchmarks.check.faults.ways import method, next_group
 
 
 class Reordered(Sampler[int]):
@@ -46,21 +46,18 @@ def _in_batches(case, change):
 
 @faulty(_in_batches)
 def groups_of_two_prompts(trainer, batch):
-    """The second half of each group is of the next prompt: groups are counted by ids that do not match the prompts."""
     half = trainer.num_generations // 2
     return [*batch[half:], *batch[:half]]
 
 
 @faulty(_in_batches)
 def groups_interleaved(trainer, batch):
-    """Rows come as a, b, c, d, a, b, c, d, and advantages take the first four for a group."""
     size = trainer.num_generations
     return [batch[n] for first in range(size) for n in range(first, len(batch), size)]
 
 
 @faulty()
 def rows_shuffled_by_the_collator(case: Case) -> Case:
-    """A collator shuffles the rows of a generation batch, as one does for supervised training."""
     rng = random.Random(0)
 
     def collate(trainer):
@@ -71,20 +68,17 @@ def rows_shuffled_by_the_collator(case: Case) -> Case:
 
 @faulty(_reordered)
 def same_batch_every_step(trainer, rows, size):
-    """The sampler begins again at each step, so that every step has the same questions."""
     return [*rows[:size]] * (len(rows) // size)
 
 
 @faulty(_in_batches)
 def one_row_in_each_group_replaced(trainer, batch):
-    """The last row of each group is another prompt, taken from the beginning of the batch."""
     size = trainer.num_generations
     return [batch[0] if n % size == size - 1 else row for n, row in enumerate(batch)]
 
 
 @faulty(method("_generate"))
 def system_message_dropped(trainer, usual, prompts, *rest):
-    """The system message is taken off before the template is applied."""
     return usual([[m for m in p if m["role"] != "system"] for p in prompts], *rest)
 
 
@@ -101,48 +95,29 @@ def _prompts(case, change):
     return _tokenized(case, changed)
 
 
-@faulty(_prompts)
-def prompt_cut_at_its_end(trainer, ids, prompts):
-    """Prompts are cut to 24 tokens from the right, so that the question's end and the turn's beginning are lost."""
-    return [row[:24] for row in ids]
-
-
-@faulty(_prompts)
-def prompt_cut_at_its_beginning(trainer, ids, prompts):
-    """Prompts are cut to their last 24 tokens."""
-    return [row[-24:] for row in ids]
+faults(
+    _prompts,
+    prompt_cut_at_its_end=lambda trainer, ids, prompts: [row[:24] for row in ids],
+    prompt_cut_at_its_beginning=lambda trainer, ids, prompts: [row[-24:] for row in ids],
+    prompts_of_the_next_rows=lambda trainer, ids, prompts: next_group(trainer, ids),
+    first_token_twice=lambda trainer, ids, prompts: [[row[0], *row] for row in ids],
+)
 
 
 @faulty(_prompts)
 def generation_prompt_missing(trainer, ids, prompts):
-    """The prompt ends with the user's turn, and the assistant's is not begun."""
     render = trainer.processing_class.apply_chat_template
     return [render(p, tokenize=True, return_dict=False) for p in prompts]
 
 
-@faulty(_prompts)
-def first_token_twice(trainer, ids, prompts):
-    """The tokenizer adds a first token that the template has already."""
-    return [[row[0], *row] for row in ids]
-
-
-@faulty(_prompts)
-def prompts_of_the_next_rows(trainer, ids, prompts):
-    """Prompts are handed out one group too far, and rewards still judge by the row's own answer."""
-    size = trainer.num_generations
-    return [*ids[size:], *ids[:size]]
-
-
 @faulty(Case.then)
 def template_of_another_family(trainer):
-    """The trainer is given a chat template that the model was not taught."""
     each = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
     trainer.chat_template = f"{each}[assistant] "
 
 
 @faulty(_tokenized)
 def prompt_without_tools(trainer, usual, prompts):
-    """The prompt is rendered without the tools that the model may call."""
     tools, trainer.tools = trainer.tools, []
     try:
         return usual(prompts)
@@ -152,8 +127,6 @@ def prompt_without_tools(trainer, usual, prompts):
 
 @faulty(_tokenized)
 def thoughts_of_earlier_turns_stripped(trainer, usual, prompts):
-    """The turns before are rendered without what the model thought there."""
-
     def stripped(message):
         return {**message, "content": message["content"].rpartition("</think>")[2]}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from transformers import AutoModelForCausalLM
 
 
 def method(name):
@@ -24,10 +25,45 @@ def method(name):
     return by
 
 
-def generated(case, change):
-    """The case in which `change` makes the batch that was generated and scored, of the trainer and the right one."""
-    by = method("_generate_and_score_completions")
-    return by(case, lambda trainer, usual, inputs: change(trainer, usual(inputs)))
+def batched(name):
+    """The way in which `change` makes that tensor of the batch, of the trainer, the right one and the batch."""
+
+    def by(case, change):
+        return generated(case, lambda trainer, b: {**b, name: change(trainer, b[name], b)})
+
+    return by
+
+
+def after(name, *places):
+    """The way in which `change` makes what a method returns, of the trainer, it and the arguments in these places."""
+
+    def by(case, change):
+        def changed(trainer, usual, *args, **named):
+            return change(trainer, usual(*args, **named), *(args[place] for place in places))
+
+        return method(name)(case, changed)
+
+    return by
+
+
+# `change` makes the batch that was generated and scored, of the trainer and the right one
+generated = after("_generate_and_score_completions")
+
+
+def next_group(trainer, rows):
+    """Each group's rows, with those of the next one in their place."""
+    return [*rows[trainer.num_generations :], *rows[: trainer.num_generations]]
+
+
+def beginning(trainer):
+    """Another copy of the model, as it was before training."""
+    return AutoModelForCausalLM.from_pretrained(trainer.model.config._name_or_path).float()
+
+
+def the_one_before(trainer, now):
+    """What this was called with before, and the first time `now`."""
+    before, trainer.before = getattr(trainer, "before", now), now
+    return before
 
 
 def losing(case, change):

@@ -9,7 +9,7 @@ import torch
 from transformers import TrainerCallback
 
 from benchmarks.check.case import Case
-from benchmarks.check.faults.fault import faulty
+from benchmarks.check.faults.fault import faults, faulty
 
 # weights between steps
 
@@ -31,34 +31,29 @@ def _between(case, change, event="on_step_end"):
 
 @faulty(_between)
 def weights_pulled_back(model, first):
-    """A callback averages the weights with the first ones after each step."""
     for name, weight in model.named_parameters():
         weight.lerp_(first[name], 0.5)
 
 
 @faulty(_between)
 def weights_rounded_between_steps(model, first):
-    """A callback rounds the weights to bfloat16 after each step."""
     for weight in model.parameters():
         weight.copy_(weight.bfloat16())
 
 
 @faulty(partial(_between, event="on_step_begin"))
 def output_layer_loaded_again(model, first):
-    """A callback loads the output layer's first weights before each step."""
     model.lm_head.weight.copy_(first["lm_head.weight"])
 
 
 @faulty(_between)
 def noise_between_steps(model, first):
-    """A callback adds a little noise to the weights after each step."""
     for weight in model.parameters():
         weight.add_(torch.randn_like(weight), alpha=1e-4)
 
 
 @faulty(_between)
 def adapter_begun_anew(model, first):
-    """A callback sets the adapter back to its first weights after each step, to merge it."""
     for name, weight in model.named_parameters():
         if "lora_" in name:
             weight.copy_(first[name])
@@ -66,7 +61,6 @@ def adapter_begun_anew(model, first):
 
 @faulty(_between)
 def weights_clamped(model, first):
-    """A callback clamps the weights after each step, as for another kind of network."""
     for weight in model.parameters():
         weight.clamp_(-0.1, 0.1)
 
@@ -94,28 +88,19 @@ def not_saved(case: Case) -> Case:
     return _saving(case, lambda trained, first: first)
 
 
-@faulty()
-def adapter_lost_at_save(case: Case) -> Case:
-    """What is saved is the model without what training added to it."""
-    return not_saved(case)
-
-
-@faulty(_saving)
-def adapter_saved_as_nothing(trained, first):
-    """The saved adapter multiplies by 0."""
-    return {n: w * 0 if "lora_B" in n else w for n, w in trained.items()}
-
-
-@faulty(_saving)
-def output_layer_saved_untrained(trained, first):
-    """The saved output layer is that from before training."""
-    return {**trained, "lm_head.weight": first["lm_head.weight"]}
-
-
-@faulty(_saving)
-def saved_with_few_bits(trained, first):
-    """Saved weights have the precision of eight bits."""
-    return {n: w.to(torch.float8_e4m3fn).to(w.dtype) for n, w in trained.items()}
+faults(
+    _saving,
+    adapter_lost_at_save=lambda trained, first: first,
+    adapter_saved_as_nothing=lambda trained, first: (
+        {n: w * 0 if "lora_B" in n else w for n, w in trained.items()}
+    ),
+    output_layer_saved_untrained=lambda trained, first: (
+        {**trained, "lm_head.weight": first["lm_head.weight"]}
+    ),
+    saved_with_few_bits=lambda trained, first: (
+        {n: w.to(torch.float8_e4m3fn).to(w.dtype) for n, w in trained.items()}
+    ),
+)
 
 
 # nothing moves, as was asked for
@@ -123,14 +108,11 @@ def saved_with_few_bits(trained, first):
 
 @faulty()
 def learning_rate_of_nothing(case: Case) -> Case:
-    """The learning rate is 0."""
     return case
 
 
 @faulty()
 def rewards_without_contrast(case: Case) -> Case:
-    """All completions of a prompt have the same reward: it judges the prompt."""
-
     def of_the_prompt(prompts, completions, **_):
         return [float(len(str(prompt)) % 5) for prompt in prompts]
 

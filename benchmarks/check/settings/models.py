@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from benchmarks.check.case import Case
-from benchmarks.check.settings.setting import FIRST, Setting, setting, told
+from benchmarks.check.settings.setting import Setting, setting, told
 
 _LAYERS = ["q_proj", "v_proj", "up_proj", "down_proj"]
 
@@ -27,12 +27,10 @@ def _lora(**given: Any) -> Any:
     return LoraConfig(r=8, lora_alpha=16, target_modules=_LAYERS, task_type="CAUSAL_LM", **given)
 
 
-def _adapted(name: str, **given: Any) -> Setting:
-    return Setting(name, lambda case: case.given(peft_config=_lora(**given)), FIRST)
-
-
-def lora_dropout_disabled(case: Case) -> Case:
-    return case.given(peft_config=_lora(lora_dropout=0.1)).told(disable_dropout=True)
+def _adapted(name: str, *, disabled: bool = False, **given: Any) -> Setting:
+    """Return the setting of an adapter. disabled: its dropout is, by the trainer's argument."""
+    config = {"disable_dropout": True} if disabled else {}
+    return Setting(name, lambda case: case.given(peft_config=_lora(**given)).told(**config))
 
 
 def ia3(case: Case) -> Case:
@@ -73,20 +71,13 @@ def _loaded(case: Case, **given: Any) -> Any:
     return AutoModelForCausalLM.from_pretrained(case.model, **given).float()
 
 
-def model_object(case: Case) -> Case:
-    return replace(case, model=_loaded(case))
+def _dropping(name: str, **config: Any) -> Setting:
+    """Return the setting of a model with dropout in its attention, and these arguments."""
 
+    def change(case: Case) -> Case:
+        return replace(case, model=_loaded(case, attention_dropout=0.1)).told(**config)
 
-def bfloat16_weights(case: Case) -> Case:
-    return replace(case, model=_loaded(case).to(torch.bfloat16))
-
-
-def attention_dropout(case: Case) -> Case:
-    return replace(case, model=_loaded(case, attention_dropout=0.1))
-
-
-def dropout_disabled(case: Case) -> Case:
-    return replace(case, model=_loaded(case, attention_dropout=0.1)).told(disable_dropout=True)
+    return Setting(name, change)
 
 
 def frozen_embeddings(case: Case) -> Case:
@@ -167,12 +158,15 @@ def generation_config_of_the_models(case: Case) -> Case:
 
 SETTINGS: tuple[Setting, ...] = (
     *(_adapted("lora"), _adapted("lora-dropout", lora_dropout=0.1)),
-    *(setting(lora_dropout_disabled), _adapted("rank-stabilised", use_rslora=True)),
+    _adapted("lora-dropout-disabled", lora_dropout=0.1, disabled=True),
+    _adapted("rank-stabilised", use_rslora=True),
     *(_adapted("dora", use_dora=True), setting(ia3)),
-    *map(setting, (lora_all_layers, adapter_of_the_users, model_object, bfloat16_weights)),
+    *map(setting, (lora_all_layers, adapter_of_the_users)),
+    Setting("model-object", lambda case: replace(case, model=_loaded(case))),
+    Setting("bfloat16-weights", lambda case: replace(case, model=_loaded(case).bfloat16())),
     told("eager-attention", model_init_kwargs={"attn_implementation": "eager"}),
-    *map(setting, (attention_dropout, dropout_disabled, frozen_embeddings)),
-    *map(setting, (llama, gemma, pad_is_eos, pad_missing, another_end)),
+    *(_dropping("attention-dropout"), _dropping("dropout-disabled", disable_dropout=True)),
+    *map(setting, (frozen_embeddings, llama, gemma, pad_is_eos, pad_missing, another_end)),
     setting(two_ends, since="1.16.0"),
     setting(generation_config_of_the_models, since="0.29.0"),
 )

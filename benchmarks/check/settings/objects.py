@@ -6,6 +6,7 @@ import asyncio
 import functools
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,25 +102,22 @@ def reward_model(case: Case) -> Case:
     return replace(case, rewards=(model, variety_reward)).given(**given)
 
 
-def text_prompts(case: Case) -> Case:
-    asked = [{**row, "prompt": f"Q: {row['prompt'][-1]['content']} A:"} for row in case.rows]
-    return replace(case, rows=tuple(asked))
+def _asked(name: str, change: Callable[[Any], Any]) -> Setting:
+    """Return the setting whose prompts are `change` of the usual ones."""
+
+    def changed(case: Case) -> Case:
+        asked = [{**row, "prompt": change(row["prompt"])} for row in case.rows]
+        return replace(case, rows=tuple(asked))
+
+    return Setting(name, changed)
 
 
-def without_system_message(case: Case) -> Case:
-    asked = [{**row, "prompt": row["prompt"][1:]} for row in case.rows]
-    return replace(case, rows=tuple(asked))
-
-
-def several_turns(case: Case) -> Case:
-    """The prompt ends with the second question of a conversation."""
-    before = [
-        {"role": "system", "content": SYSTEM},
-        {"role": "user", "content": "Ada has 2 boxes with 3 pens each."},
-        {"role": "assistant", "content": "<think>2*3=6</think>6"},
-    ]
-    asked = [{**row, "prompt": [*before, row["prompt"][-1]]} for row in case.rows]
-    return replace(case, rows=tuple(asked))
+# the prompt ends with the second question of a conversation
+_BEFORE = (
+    {"role": "system", "content": SYSTEM},
+    {"role": "user", "content": "Ada has 2 boxes with 3 pens each."},
+    {"role": "assistant", "content": "<think>2*3=6</think>6"},
+)
 
 
 def extra_columns(case: Case) -> Case:
@@ -135,11 +133,6 @@ def extra_columns(case: Case) -> Case:
         ]
 
     return replace(case, rows=tuple(more), rewards=(answer_reward, by_column))
-
-
-def few_rows(case: Case) -> Case:
-    """Six rows, so that the run goes through them several times."""
-    return replace(case, rows=case.rows[:6])
 
 
 def streamed_rows(case: Case) -> Case:
@@ -200,8 +193,13 @@ SETTINGS: tuple[Setting, ...] = (
     _rewarded("reward-of-tokens", distinct),
     *map(setting, (reward_objects, reward_model)),
     *(_rewarded("negative-rewards", penalty), _rewarded("rare-reward", nine)),
-    *map(setting, (text_prompts, without_system_message, several_turns, extra_columns)),
-    *map(setting, (few_rows, evaluated, users_callback, own_optimizer)),
+    _asked("text-prompts", lambda prompt: f"Q: {prompt[-1]['content']} A:"),
+    _asked("without-system-message", lambda prompt: prompt[1:]),
+    _asked("several-turns", lambda prompt: [*_BEFORE, prompt[-1]]),
+    setting(extra_columns),
+    # six rows, so that the run goes through them several times
+    Setting("few-rows", lambda case: replace(case, rows=case.rows[:6])),
+    *map(setting, (evaluated, users_callback, own_optimizer)),
     *(told("seed-of-data", data_seed=7), setting(resumed)),
     setting(streamed_rows, since="1.16.0"),
 )

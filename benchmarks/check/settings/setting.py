@@ -17,7 +17,7 @@ class Setting:
 
     name: str
     apply: Callable[[Case], Case]
-    since: str
+    since: str = FIRST
 
 
 def told(name: str, since: str = FIRST, **config: Any) -> Setting:

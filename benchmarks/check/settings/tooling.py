@@ -56,8 +56,8 @@ def _asked(case: Case) -> Case:
     return replace(case, rows=tuple(asked), rewards=(variety_reward,)).told(**told)
 
 
-def tools(case: Case) -> Case:
-    return _asked(case).given(tools=[retrieve_documents])
+def tools(case: Case, tool: Any = retrieve_documents) -> Case:
+    return _asked(case).given(tools=[tool])
 
 
 def async_tool(case: Case) -> Case:
@@ -65,7 +65,7 @@ def async_tool(case: Case) -> Case:
     async def retrieve_documents(query: str):
         return "nothing was found"
 
-    return _asked(case).given(tools=[retrieve_documents])
+    return tools(case, retrieve_documents)
 
 
 def tool_that_fails(case: Case) -> Case:
@@ -73,11 +73,7 @@ def tool_that_fails(case: Case) -> Case:
     def retrieve_documents(query: str):
         raise ConnectionError("no documents today")
 
-    return _asked(case).given(tools=[retrieve_documents])
-
-
-def one_tool_turn(case: Case) -> Case:
-    return tools(case).told(max_tool_calling_iterations=1)
+    return tools(case, retrieve_documents)
 
 
 class _Documents:
@@ -93,10 +89,6 @@ class _Documents:
 class Library(_Documents):
     def reset(self, **row: Any) -> None:
         self.answer = row["answer"]
-
-
-def environment(case: Case) -> Case:
-    return _asked(case).given(environment_factory=Library)
 
 
 class Asks:
@@ -170,11 +162,9 @@ def sampled(model: Any, prompts: Any, trainer: Any) -> tuple[list[list[int]], li
     replies = out.sequences[:, width:]
     chosen = scores.gather(-1, replies.unsqueeze(-1)).squeeze(-1)
     lengths = [_length(reply.tolist(), tokenizer.eos_token_id) for reply in replies]
-    cut = [
-        (reply[:n].tolist(), logp[:n].tolist())
-        for reply, logp, n in zip(replies, chosen, lengths, strict=True)
-    ]
-    return [reply for reply, _ in cut], [logp for _, logp in cut]
+    pairs = (zip(each.tolist(), lengths, strict=True) for each in (replies, chosen))
+    said, logprobs = ([row[:length] for row, length in pair] for pair in pairs)
+    return said, logprobs
 
 
 def _length(ids: list[int], end: int) -> int:
@@ -186,9 +176,8 @@ class Engine:
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
-        self.model = AutoModelForCausalLM.from_pretrained(
-            trainer.model.config._name_or_path
-        ).float()
+        name = trainer.model.config._name_or_path
+        self.model = AutoModelForCausalLM.from_pretrained(name).float()
 
     def sync_weights(self) -> None:
         self.model.load_state_dict(self.trainer.model.state_dict())
@@ -209,22 +198,20 @@ def engine(case: Case) -> Case:
     return case.then(installed)
 
 
-def _corrected(mode: str) -> Setting:
-    """Return the setting of an engine whose samples are corrected for in this way."""
-
-    def change(case: Case) -> Case:
-        return engine(case).told(vllm_importance_sampling_mode=mode)
-
-    return Setting(f"engine-{mode.replace('_', '-')}", change, "1.16.0")
-
-
-def engine_uncorrected(case: Case) -> Case:
-    return engine(case).told(vllm_importance_sampling_correction=False)
+def _engine(name: str, **config: Any) -> Setting:
+    """Return the setting of an engine, and these arguments."""
+    return Setting(name, lambda case: engine(case).told(**config), "1.16.0")
 
 
 SETTINGS: tuple[Setting, ...] = (
-    *(setting(change, "1.0.0") for change in (tools, async_tool, tool_that_fails, one_tool_turn)),
-    *(setting(change, "1.16.0") for change in (environment, own_rollouts, environment_asks)),
-    *(setting(change, "1.16.0") for change in (environments_asking, engine, engine_uncorrected)),
-    *map(_corrected, ("token_truncate", "token_mask", "sequence_truncate")),
+    *(setting(change, "1.0.0") for change in (tools, async_tool, tool_that_fails)),
+    Setting("one-tool-turn", lambda case: tools(case).told(max_tool_calling_iterations=1), "1.0.0"),
+    Setting("environment", lambda case: _asked(case).given(environment_factory=Library), "1.16.0"),
+    *(setting(change, "1.16.0") for change in (own_rollouts, environment_asks)),
+    setting(environments_asking, "1.16.0"),
+    _engine("engine"),
+    _engine("engine-uncorrected", vllm_importance_sampling_correction=False),
+    _engine("engine-token-truncate", vllm_importance_sampling_mode="token_truncate"),
+    _engine("engine-token-mask", vllm_importance_sampling_mode="token_mask"),
+    _engine("engine-sequence-truncate", vllm_importance_sampling_mode="sequence_truncate"),
 )

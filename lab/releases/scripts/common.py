@@ -1,5 +1,6 @@
 """What the scripts of this folder share: sums, a reward that differs within groups, and the tiny model."""
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,11 @@ def rows(count: int = 64) -> Any:
             for a, b in pairs
         ]
     )
+
+
+def settings(words: Any) -> dict[str, Any]:
+    """Return what `name=value ...` says, each value in JSON."""
+    return {name: json.loads(value) for name, _, value in (word.partition("=") for word in words)}
 
 
 def told() -> dict[str, Any]:

@@ -1,15 +1,13 @@
 """A library's own advantages or loss within TRL's trainer: `inside.py LIBRARY [name=value ...]`."""
 
-import json
 import sys
 
 import torch
-from common import COMMON, GROUP, told
+from common import COMMON, GROUP, settings, told
 from libraries import ADVANTAGES, LOSSES
 from trl import GRPOConfig, GRPOTrainer
 
 library, *words = sys.argv[1:]
-own = {name: json.loads(value) for name, _, value in (word.partition("=") for word in words)}
 
 
 class Inside(GRPOTrainer):
@@ -43,5 +41,5 @@ class Inside(GRPOTrainer):
         return loss / self.current_gradient_accumulation_steps
 
 
-args = GRPOConfig(**{**COMMON, "loss_type": "grpo", **own})
+args = GRPOConfig(**{**COMMON, "loss_type": "grpo", **settings(words)})
 Inside(args=args, **told()).train()

@@ -1,10 +1,9 @@
 """Train with a trainer and its configuration, `subclass.py MODULE.TRAINER MODULE.CONFIG [name=value ...]`."""
 
-import json
 import sys
 from importlib import import_module
 
-from common import COMMON, told
+from common import COMMON, settings, told
 
 
 def named(path):
@@ -13,5 +12,4 @@ def named(path):
 
 
 trainer, config, *words = sys.argv[1:]
-own = {name: json.loads(value) for name, _, value in (word.partition("=") for word in words)}
-named(trainer)(args=named(config)(**{**COMMON, **own}), **told()).train()
+named(trainer)(args=named(config)(**{**COMMON, **settings(words)}), **told()).train()

@@ -1,14 +1,12 @@
 """GRPOTrainer of any of TRL's releases, `trl_padded.py [name=value ...]`: prompts of several lengths need padding."""
 
-import json
 import sys
 
-from common import COMMON, GROUP, told
+from common import COMMON, GROUP, settings, told
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-own = {name: json.loads(value) for name, _, value in (w.partition("=") for w in sys.argv[1:])}
-args = {**COMMON, "temperature": 1.0, **own}
+args = {**COMMON, "temperature": 1.0, **settings(sys.argv[1:])}
 given = told()
 rows = given["train_dataset"].to_list()
 for row in rows[::4]:  # one question in four is asked twice

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -15,16 +16,14 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.diagnosis.advice import to_log
-from rlvr_debug.diagnosis.checks import run_checks
-from rlvr_debug.diagnosis.rank import diagnose_log
+from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log, reward_rises
 from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
-from rlvr_debug.logs.log import make_log, read_log
-from rlvr_debug.logs.names import names_of, quantities
+from rlvr_debug.logs.log import make_log
+from rlvr_debug.logs.names import names_of
 from rlvr_debug.logs.structured import Rows
 from rlvr_debug.study.params import load_params
 from tests.in_process import called
@@ -63,6 +62,13 @@ def healthy(seed: int, rows: int = 40) -> dict[str, np.ndarray[Any, Any]]:
     }
 
 
+def flat(seed: int, **planted: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """A healthy run whose reward does not rise, with what is planted in all of its rows or row by row."""
+    noise = 0.01 * np.random.default_rng(seed).standard_normal(40)
+    values = {name: np.broadcast_to(value, 40) for name, value in planted.items()}
+    return {**healthy(seed), "reward": 0.3 + noise, **values}
+
+
 # what is planted in it, and the hypotheses of which one must be ranked first
 PLANTED: Mapping[str, tuple[str, str, float]] = {
     "dead groups": ("dead_groups", "group-construction", 0.95),
@@ -90,23 +96,29 @@ def log_of(rows: list[dict[str, Any]]) -> Any:
     return make_log("made-up", [Rows("JSONL", rows)])
 
 
+def diagnosed(columns: Mapping[str, Any]) -> Diagnosis:
+    return diagnose_log(log_of(rows_of(columns)))
+
+
 def said(rows: list[dict[str, Any]]) -> list[tuple[str, int, tuple[str, ...]]]:
     return [(r.slug, r.strength, r.checks) for r in diagnose_log(log_of(rows)).ranked]
 
 
-# --- checks
+@cache
+def real(name: str) -> Diagnosis:
+    """The diagnosis of a real run of TRL's trainer, without a GPU."""
+    return diagnose(REAL / name, gpus=0)
 
 
-def test_every_check_names_a_hypothesis_and_quantities_that_exist() -> None:
-    names = [check.name for check in log_checks()]
-    assert len(set(names)) == len(names)
-    for check in log_checks():
-        assert check.slug in hypothesis_names()
-        assert set(check.explains) <= set(names)
-        for name in (each for needs in check.needs for each in needs):
-            assert name in quantities() or name.partition(".")[0] in ("completions", "parts")
-    orders = [check.order for check in log_checks()]
-    assert len(set(orders)) == len(orders)
+def fits(found: Diagnosis) -> None:
+    lines = diagnosis_text(found).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+def test_every_check_has_a_name_and_a_place_of_its_own() -> None:
+    assert len({check.name for check in log_checks()}) == len(log_checks())
+    assert len({check.order for check in log_checks()}) == len(log_checks())
 
 
 # --- properties
@@ -129,9 +141,7 @@ def test_a_planted_problem_is_ranked_first_whatever_else_is_logged(
     planted: str, seed: int, drop: set[str]
 ) -> None:
     column, slug, value = PLANTED[planted]
-    run = healthy(seed)
-    run["reward"] = np.full(40, 0.3) + 0.01 * np.random.default_rng(seed).standard_normal(40)
-    run[column] = np.full(40, value)
+    run = flat(seed, **{column: value})
     kept = {name: values for name, values in run.items() if name == column or name not in drop}
     assert said(rows_of(kept))[0][0] in slug.split()
 
@@ -141,9 +151,8 @@ def test_a_planted_problem_is_ranked_first_whatever_else_is_logged(
 def test_renaming_columns_by_any_alias_changes_no_finding(
     seed: int, data: st.DataObject, column: str
 ) -> None:
-    run = healthy(seed)
     quantity, _, value = PLANTED[column]
-    run[quantity] = np.full(40, value)
+    run = {**healthy(seed), quantity: np.full(40, value)}
     names = {
         name: data.draw(st.sampled_from([n for each in names_of(name).values() for n in each]))
         for name in run
@@ -177,13 +186,8 @@ def test_a_larger_share_is_never_the_weaker_finding(
 ) -> None:
     def strength(share: float) -> int:
         log = log_of(rows_of({**healthy(seed), name: np.full(40, share)}))
-        return max(
-            f.shown.strength
-            for f in run_checks(log)
-            if f.status != "unchecked"
-            and (name,) in f.check.needs
-            and f.check.name != "schedule-ended"
-        )
+        own = [each for each in log_checks() if (name,) in each.needs]
+        return max(found.strength for each in own if (found := each.on(log)))
 
     low, high = min(low, high), max(low, high)
     assert strength(low) <= strength(high)
@@ -193,10 +197,10 @@ def test_a_larger_share_is_never_the_weaker_finding(
 @settings(max_examples=15)
 def test_noise_is_no_learning_and_a_quick_rise_is(seed: int) -> None:
     noise = 0.02 * np.random.default_rng(seed).standard_normal(40)
-    flat, quick = 0.3 + noise, 0.9 + noise
+    quick = 0.9 + noise
     quick[:4] -= [0.6, 0.5, 0.4, 0.2]
-    assert diagnose_log(log_of(rows_of({**healthy(seed), "reward": flat}))).learns is False
-    assert diagnose_log(log_of(rows_of({**healthy(seed), "reward": quick}))).learns is True
+    for rewards, rises in ((0.3 + noise, False), (quick, True)):
+        assert reward_rises(log_of(rows_of({**healthy(seed), "reward": rewards}))) is rises
 
 
 @given(seed=SEEDS)
@@ -205,82 +209,62 @@ def test_a_schedule_that_ended_is_named_though_the_reward_rose_before(seed: int)
     run = healthy(seed)
     run["reward"] = np.repeat([0.3, 0.5], [10, 30]) + 0.02 * np.random.default_rng(seed).random(40)
     run["learning_rate"] = np.repeat([1e-6, 0.0], [10, 30])
-    found = diagnose_log(log_of(rows_of(run)))
+    found = diagnosed(run)
     assert found.learns
     assert [each.checks for each in found.ranked] == [("schedule-ended",)]
     # groups die in a run that learns, too
     run |= {"learning_rate": np.full(40, 1e-6), "entropy": np.repeat([1.0, 0.01], 20)}
     run["dead_groups"] = np.repeat([0.1, 0.9], 20)
-    assert diagnose_log(log_of(rows_of(run))).ranked == ()
-    run["reward"] = np.full(40, 0.3) + 0.02 * np.random.default_rng(seed).random(40)
-    assert diagnose_log(log_of(rows_of(run))).ranked[0].checks[0] == "entropy-collapses"
+    assert diagnosed(run).ranked == ()
+    run["reward"] = flat(seed)["reward"]
+    assert diagnosed(run).ranked[0].checks[0] == "entropy-collapses"
 
 
 def test_a_loss_of_zero_is_a_note_and_no_finding() -> None:
-    found = diagnose_log(log_of(rows_of({**healthy(0), "loss": np.zeros(40)})))
+    found = diagnosed({**healthy(0), "loss": np.zeros(40)})
     assert found.ranked == ()
     assert "a loss near 0 is harmless" in diagnosis_text(found)
 
 
 def test_a_cause_without_evidence_is_never_ranked_and_is_named_as_what_no_log_shows() -> None:
-    run = healthy(0)
-    run["reward"] = 0.3 + 0.01 * np.random.default_rng(1).standard_normal(40)
-    seen = diagnose_log(log_of(rows_of(run)))
+    run = flat(0)
+    seen = diagnosed(run)
     del run["sampler_gap"]
-    blind = diagnose_log(log_of(rows_of(run)))
+    blind = diagnosed(run)
     assert (seen.ranked, blind.ranked) == ((), ())
     assert blind.unseen[:2] == ("hidden-context", "sequence-mismatch")
     # where sampler and trainer agree neither is suspected
     assert not {"hidden-context", "sequence-mismatch", "sampler-mismatch"} & {*seen.unseen}
-    assert "the sampler's log-probabilities (use_vllm=True)" in diagnosis_text(blind).replace(
-        "\n", " "
-    )
+    text = diagnosis_text(blind).replace("\n", " ")
+    assert "the sampler's log-probabilities (use_vllm=True)" in text
 
 
-def test_the_original_s_own_keys_speak_for_advantage_scaling_first(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    log = tmp_path / "history.jsonl"
-    rows = [
-        {
-            "_step": step,
-            "train/reward": 0.66 + 0.02 * rng.standard_normal(),
-            "train/grad_norm": 200.0,
-            "debug/reward_std": 0.04,
-            "debug/advantage_max": 25.0,
-            "debug/advantage_mean": 6.0,
-            "debug/kl_mean": 0.002,
-            "debug/context_length_truncation_rate": 0.05,
-        }
-        for step in range(1, 31)
-    ]
-    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = diagnose_log(read_log(log))
-    assert (found.ranked[0].slug, found.ranked[0].checks[0]) == (
-        "advantage-scaling",
-        "advantages-too-large",
-    )
+def test_the_original_s_own_keys_speak_for_advantage_scaling_first() -> None:
+    logged = {
+        "train/grad_norm": 200.0,
+        "debug/reward_std": 0.04,
+        "debug/advantage_max": 25.0,
+        "debug/advantage_mean": 6.0,
+        "debug/kl_mean": 0.002,
+        "debug/context_length_truncation_rate": 0.05,
+    }
+    rewards = 2 * flat(0)["reward"]
+    rows = [{"_step": n, "train/reward": r, **logged} for n, r in enumerate(rewards, start=1)]
+    found = diagnose_log(log_of(rows))
+    assert found.ranked[0].slug == "advantage-scaling"
+    assert found.ranked[0].checks[0] == "advantages-too-large"
     assert "An advantage is 25 where rewards deviate by 0.04" in found.ranked[0].reason
     assert not found.log.unknown
 
 
 def test_equal_rewards_that_follow_from_cut_replies_are_a_symptom() -> None:
-    run = {**healthy(0), "truncated": np.full(40, 1.0), "dead_groups": np.full(40, 1.0)}
-    run["reward"] = np.full(40, 0.3)
-    found = diagnose_log(log_of(rows_of(run)))
+    found = diagnosed(flat(0, truncated=1.0, dead_groups=1.0, reward=0.3))
     assert found.ranked[0].slug == "context-truncation"
     explained = {each.check.name: each.explained_by for each in found.findings if each.explained_by}
     assert explained["dead-groups"] == "truncation"
     refuted = "twice `max_completion_length` leaves as many replies cut."
     assert f"Not this if {refuted}" in diagnosis_text(found)
     assert diagnosis_json(found)["ranked"][0]["refuted_by"] == refuted
-
-
-def test_what_is_not_logged_is_said_with_the_name_to_log() -> None:
-    found = diagnose_log(log_of(rows_of({k: healthy(0)[k] for k in ("step", "reward")})))
-    missing = {f.check.name: f.missing for f in found.findings if f.status == "unchecked"}
-    assert missing["dead-groups"] == ("frac_reward_zero_std",)
-    assert missing["learning-rate-zero"] == ("learning_rate",)
-    assert "frac_reward_zero_std" in diagnosis_text(found, verbose=True)
 
 
 # --- completions
@@ -293,30 +277,29 @@ def completions(rows: list[tuple[int, str, str, float]]) -> list[dict[str, Any]]
     ]
 
 
-def test_copies_and_equal_rewards_of_different_completions_are_told_apart() -> None:
+def test_copies_equal_rewards_and_advantages_of_other_groups_are_told_apart() -> None:
     same = completions([(1, f"p{i}", "x", i % 2) for i in range(8) for _ in range(4)])
     different = completions([(1, f"p{i}", f"x{j}", i % 2) for i in range(8) for j in range(4)])
     assert said(same)[0][0] == "group-construction"
     assert said(different)[0][0] == "reward-signal"
+    off = completions([(1, f"p{i}", f"x{j}", float(j == 0)) for i in range(8) for j in range(4)])
+    for place, row in enumerate(off):
+        row["advantage"] = 1.5 if place % 4 == 0 else 0.5
+    assert "group-means" in {slug: names for slug, _, names in said(off)}["group-construction"]
 
 
 def test_conversations_that_end_in_a_tool_call_are_cut_whatever_the_clipped_ratio_says() -> None:
     call = json.dumps([{"role": "assistant", "tool_calls": [{"name": "look_up"}], "content": ""}])
     answer = json.dumps([*json.loads(call), {"role": "assistant", "content": "x"}])
-    cut = completions([(1, f"p{i}", call, 0.0) for i in range(8) for _ in range(4)])
-    whole = completions([(1, f"p{i}", answer, 0.0) for i in range(8) for _ in range(4)])
-    steps = [Rows("JSONL", rows_of({**healthy(0), "truncated": np.zeros(40)}))]
-    found = diagnose_log(make_log("made-up", [*steps, Rows("JSONL", cut)]))
-    assert found.ranked[0].slug == "context-truncation"
-    others = diagnose_log(make_log("made-up", [*steps, Rows("JSONL", whole)])).ranked
-    assert "context-truncation" not in {each.slug for each in others}
+    steps = Rows("JSONL", rows_of({**healthy(0), "truncated": np.zeros(40)}))
 
+    def ranked(text: str) -> list[str]:
+        rows = completions([(1, f"p{i}", text, 0.0) for i in range(8) for _ in range(4)])
+        log = make_log("made-up", [steps, Rows("JSONL", rows)])
+        return [each.slug for each in diagnose_log(log).ranked]
 
-def test_advantages_that_do_not_sum_to_0_are_found() -> None:
-    rows = completions([(1, f"p{i}", f"x{j}", float(j == 0)) for i in range(8) for j in range(4)])
-    for place, row in enumerate(rows):
-        row["advantage"] = 1.5 if place % 4 == 0 else 0.5
-    assert "group-means" in {slug: names for slug, _, names in said(rows)}["group-construction"]
+    assert ranked(call)[0] == "context-truncation"
+    assert "context-truncation" not in ranked(answer)
 
 
 # --- real runs of TRL's trainer
@@ -326,14 +309,15 @@ def test_advantages_that_do_not_sum_to_0_are_found() -> None:
 def test_a_real_log_is_read_whole_and_what_was_planted_there_alone_is_ranked_first(
     name: str,
 ) -> None:
-    log = read_log(REAL / name)
+    found = real(name)
+    log = found.log
     assert log.kind == "trainer_state.json and JSONL"
     assert len(log.steps) >= 40
     assert len(log.completions) == 64
     assert log.has("reward", "grad_norm", "learning_rate", "seconds")
-    found = diagnose_log(log, gpus=0)
     assert json.loads(json.dumps(diagnosis_json(found), allow_nan=False))["rows"] == len(log.steps)
     assert diagnosis_text(found).startswith(str(REAL / name))
+    fits(found)
     slugs = [each.slug for each in found.ranked]
     if name == "hidden-prompt":  # without a sampler's log-probabilities nothing shows it
         assert (slugs, found.unseen[0]) == ([], *RIGHT[name])
@@ -345,17 +329,24 @@ def test_the_command_prints_text_json_and_one_line_for_bad_input(tmp_path: Path)
     def run(*arguments: str) -> CompletedProcess[str]:
         return called(main, "rlvr-debug", "diagnose", *arguments)
 
-    name = next(iter(RIGHT))
-    overlay = tmp_path / "o.yaml"
-    told = [str(REAL / "zero-rate"), "--json", "--gpus", "0", "--overlay-out", str(overlay)]
-    done = run(*told)
+    overlay, page = tmp_path / "o.yaml", tmp_path / "page.html"
+    told = [str(REAL / "zero-rate"), "--overlay-out", str(overlay), "--html", str(page)]
+    done = run(*told, "--json", "--gpus", "0")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ranked"][0]["hypothesis"] == "optimizer-no-op"
+    assert f"{page}: written" in done.stderr
+    assert f"rlvr-debug plan --overlay {overlay}" in done.stderr
     assert load_params(ROOT / "params.yaml", overlay).trainer == "trl"
-    again = run(*told)
+    text = overlay.read_bytes()
+    again = run(*told, "--json")
     assert (again.returncode, again.stdout) == (2, "")
-    assert again.stderr.startswith(f"error: {overlay}: the file exists")
-    assert run(str(REAL / name)).returncode == 0
+    assert again.stderr.splitlines()[-1].startswith(f"error: {overlay}: the file exists")
+    assert overlay.read_bytes() == text
+    assert {*tmp_path.iterdir()} == {overlay, page}
+    assert (
+        run(str(REAL / "healthy-musique")).stdout
+        == f"{diagnosis_text(diagnose(REAL / 'healthy-musique'))}\n"
+    )
     missing = run(str(tmp_path / "none.csv"))
     assert missing.returncode == 2
     assert missing.stderr.count("\n") == 1
@@ -366,20 +357,13 @@ def test_the_command_prints_text_json_and_one_line_for_bad_input(tmp_path: Path)
 
 def test_single_steps_with_an_absurd_kl_are_spoken_of_and_nothing_logged_is_asked_for() -> None:
     """A missing generation prompt under dr_grpo and a beta of 0.04, in verl's names."""
-    rng = np.random.default_rng(0)
-    spikes = {6: 900.0, 18: 8600.0, 32: 900.0}
-    rows = [
-        {
-            "training/global_step": step + 1,
-            "critic/score/mean": 0.3 + 0.03 * rng.random(),
-            "actor/kl_loss": spikes.get(step, 0.03),
-            "actor/grad_norm": 4.2 * spikes[step] if step in spikes else 0.5 + 0.1 * rng.random(),
-            "actor/pg_loss": 0.04 * spikes.get(step, 0.03),
-            "actor/lr": 1e-6,
-            "rollout_corr/k3_kl": 0.001,
-        }
-        for step in range(40)
-    ]
+    kl = np.full(40, 0.03)
+    kl[[6, 18, 32]] = 900.0, 8600.0, 900.0
+    columns = flat(0, kl=kl, loss=0.04 * kl, learning_rate=1e-6, sampler_kl=0.001)
+    columns["grad_norm"] = np.where(kl > 1, 4.2 * kl, columns["grad_norm"])
+    kept = ("step", "reward", "kl", "grad_norm", "loss", "learning_rate", "sampler_kl")
+    verl = {name: names_of(name)["verl"][0] for name in kept}
+    rows = rows_of({name: columns[name] for name in kept}, verl)
     found = diagnose_log(log_of(rows))
     assert found.ranked[0].slug == "sequence-mismatch"
     assert "8.6e+03 nats" in found.ranked[0].reason

@@ -1,8 +1,10 @@
-"""What a terminal shows of a diagnosis, the study that it writes, and what two logs differ in."""
+"""What a terminal and a page show of a diagnosis, the study that it writes, and what two logs differ in."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +20,28 @@ from rlvr_debug.cli import main
 from rlvr_debug.diagnosis.advice import to_log
 from rlvr_debug.diagnosis.checks import STANDS_OUT
 from rlvr_debug.diagnosis.compare import compare, comparison_json, comparison_text
+from rlvr_debug.diagnosis.evidence import curve, evidence
 from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log
 from rlvr_debug.diagnosis.report import diagnosis_text, in_order, reward_text
-from rlvr_debug.errors import InputError
-from rlvr_debug.logs.log import make_log, read_log
+from rlvr_debug.logs.log import Log, make_log, read_log
 from rlvr_debug.logs.structured import Rows
-from rlvr_debug.report.diagnosis_page import diagnosis_html
+from rlvr_debug.report.diagnosis_page import HEIGHT, WIDTH, comparison_html, diagnosis_html, drawn
 from rlvr_debug.study.diagnosed import overlay_text, write_overlay, write_study
 from rlvr_debug.study.params import load_params
 from tests.in_process import called
-from tests.test_diagnose import PLANTED, REAL, RIGHT, SEEDS, healthy, log_of, rows_of
-
-
-def flat(seed: int, **planted: Any) -> dict[str, Any]:
-    noise = 0.01 * np.random.default_rng(seed).standard_normal(40)
-    return {**healthy(seed), "reward": 0.3 + noise, **planted}
-
-
-def fits(found: Diagnosis) -> None:
-    lines = diagnosis_text(found).splitlines()
-    assert len(lines) <= 24
-    assert max(map(len, lines)) <= 80
-
-
-@pytest.mark.parametrize("name", RIGHT)
-def test_the_answer_to_a_real_log_fits_a_terminal(name: str) -> None:
-    fits(diagnose_log(read_log(REAL / name), gpus=0))
+from tests.test_diagnose import (
+    PLANTED,
+    REAL,
+    RIGHT,
+    SEEDS,
+    diagnosed,
+    fits,
+    flat,
+    healthy,
+    log_of,
+    real,
+    rows_of,
+)
 
 
 @given(
@@ -55,14 +53,12 @@ def test_the_answer_to_a_real_log_fits_a_terminal(name: str) -> None:
 def test_the_answer_to_any_log_fits_a_terminal_and_ranks_evidence_alone(
     seed: int, planted: set[str], drop: set[str]
 ) -> None:
-    run = flat(seed, **{PLANTED[n][0]: np.full(40, PLANTED[n][2]) for n in planted})
-    found = diagnose_log(log_of(rows_of({k: v for k, v in run.items() if k not in drop})))
+    run = flat(seed, **{PLANTED[name][0]: PLANTED[name][2] for name in planted})
+    found = diagnosed({name: values for name, values in run.items() if name not in drop})
     fits(found)
     chances = [each.probability for each in found.ranked]
     assert chances == sorted(chances, reverse=True)
-    assert all(
-        0 < chance < 1 and each.findings for chance, each in zip(chances, found.ranked, strict=True)
-    )
+    assert all(0 < each.probability < 1 and each.findings for each in found.ranked)
     assert found.stands_out == (bool(chances) and chances[0] >= STANDS_OUT)
     assert set(to_log(found.findings, found.log)).isdisjoint(found.log.sources.values())
 
@@ -70,7 +66,7 @@ def test_the_answer_to_any_log_fits_a_terminal_and_ranks_evidence_alone(
 @pytest.mark.parametrize("size", [9, 12, 40, 120])
 def test_the_reward_is_given_with_students_interval(size: int) -> None:
     rewards = np.random.default_rng(size).random(size)
-    found = diagnose_log(log_of(rows_of({"step": np.arange(size), "reward": rewards})))
+    found = diagnosed({"step": np.arange(size), "reward": rewards})
     assert found.ends is not None
     third = rewards[: size // 3]
     low, high = student.interval(
@@ -96,8 +92,8 @@ def test_the_reward_is_given_with_students_interval(size: int) -> None:
 def test_the_rows_that_are_cited_are_those_that_are_spoken_of(
     quantity: str, values: list[float], rows: str
 ) -> None:
-    run = {"step": np.arange(1, 41), quantity: np.array(values)}
-    found = diagnose_log(log_of(rows_of({"reward": np.full(40, 0.3), **run})))
+    run = {"reward": np.full(40, 0.3), "step": np.arange(1, 41), quantity: np.array(values)}
+    found = diagnosed(run)
     [said] = [r.rows for r in found.ranked if r.rows.startswith(found.log.sources[quantity])]
     assert said.endswith(f", {rows}")
 
@@ -105,37 +101,31 @@ def test_the_rows_that_are_cited_are_those_that_are_spoken_of(
 def test_a_reward_rises_by_what_rollouts_differ_by_however_far_from_0_it_is() -> None:
     rewards = 0.75 + np.repeat([0.0, 0.01, 0.02], 15) + 0.002 * np.sin(np.arange(45))
     run = {"step": np.arange(45), "reward": rewards}
-    alone = diagnose_log(log_of(rows_of(run)))
-    beside = diagnose_log(log_of(rows_of({**run, "reward_std": np.full(45, 0.07)})))
-    assert (alone.learns, beside.learns) == (False, True)
+    assert diagnosed(run).learns is False
+    assert diagnosed({**run, "reward_std": np.full(45, 0.07)}).learns is True
 
 
-def test_a_run_that_learns_is_not_said_to_have_nothing_to_learn_from() -> None:
+def test_a_run_that_learns_is_blamed_for_nothing_that_is_mild_or_left_to_learn() -> None:
     run = {"step": np.arange(40), "dead_groups": np.full(40, 0.8), "truncated": np.full(40, 0.95)}
-    learning = {**run, "reward": np.linspace(0.2, 0.9, 40)}
-    assert diagnose_log(log_of(rows_of({**run, "reward": np.full(40, 0.3)}))).ranked
-    assert diagnose_log(log_of(rows_of(learning))).ranked == ()
+    assert diagnosed({**run, "reward": np.full(40, 0.3)}).ranked
+    assert diagnosed({**run, "reward": np.linspace(0.2, 0.9, 40)}).ranked == ()
+    mild = diagnosed({**healthy(0), "truncated": np.full(40, 0.3)})
+    assert mild.ranked == ()
+    assert "No cause stands out." in diagnosis_text(mild)
 
 
 def test_a_log_of_rewards_alone_names_their_parts_and_no_cause() -> None:
     random = np.random.default_rng(0)
+    parts = random.random((40, 2))
     rows = [
-        {
-            "step": n,
-            "reward": a + 0.5 * b,
-            "retrieval_reward": a,
-            "attack_reward": b,
-            "gpu": 60 + b * a,
-        }
-        for n, (a, b) in enumerate(random.random((40, 2)), start=1)
+        {"step": n, "reward": a + b / 2, "search_reward": a, "attack_reward": b, "gpu": 60 + b * a}
+        for n, (a, b) in enumerate(parts.tolist(), start=1)
     ]
     found = diagnose_log(log_of(rows))
-    assert list(found.log.parts) == ["attack_reward", "retrieval_reward"]
+    assert list(found.log.parts) == ["attack_reward", "search_reward"]
     assert (found.ranked, found.log.unknown) == ((), ("gpu",))
-    text = diagnosis_text(found)
-    assert "reward, attack_reward, retrieval_reward are all that is logged" in text.replace(
-        "\n", " "
-    )
+    text = diagnosis_text(found).replace("\n", " ")
+    assert "reward, attack_reward, search_reward are all that is logged" in text
     assert "Its parts: attack_reward 0.4" in text
     assert len(to_log(found.findings, found.log)) == 3
     # columns of the same names that do not add up to the reward are none of its parts
@@ -143,21 +133,34 @@ def test_a_log_of_rewards_alone_names_their_parts_and_no_cause() -> None:
     assert log_of(other).parts.empty
 
 
+ONE_PART = ("two reward functions or more: this run has one",)
+
+
 def test_nothing_is_asked_for_that_is_logged_or_that_the_trainer_cannot_log() -> None:
-    run = flat(0)
-    one_part = {**run, "step": run["step"]}
+    columns = flat(0)
     for name in ("sampler_gap", "tool_calls", "tool_failures"):
-        del one_part[name]
-    rows = [
-        {**row, "rewards/only/mean": row["reward"], "rewards/only/std": 0.1}
-        for row in rows_of(one_part, {"reward": "reward"})
-    ]
-    found = diagnose_log(log_of(rows))
+        del columns[name]
+    part = {"rewards/only/mean": 0.3, "rewards/only/std": 0.1}
+    found = diagnose_log(log_of([{**row, **part} for row in rows_of(columns)]))
     asked = to_log(found.findings, found.log)
     assert not any("rewards/" in name or "tools/" in name for name in asked)
     assert len(asked) == len(set(asked))
-    missing = {f.check.name: f.missing for f in found.findings}
-    assert missing["dead-part"] == ("two reward functions or more: this run has one",)
+    assert {f.check.name: f.missing for f in found.findings}["dead-part"] == ONE_PART
+
+
+def test_what_could_not_be_checked_is_said_with_the_setting_and_the_reason() -> None:
+    missing = {each.check.name: each.missing for each in real("truncation").findings}
+    assert missing["sampler-gap"] == ("sampling/sampling_logp_difference/mean (use_vllm=True)",)
+    assert missing["parts-conflict"] == missing["dead-part"] == ONE_PART
+    # it has rows enough, and a reward that is constant
+    assert missing["scale-uneven"] == ("logged, but in too few rows, or always the same",)
+    few = {name: healthy(0)[name] for name in ("step", "reward")}
+    missing = {each.check.name: each.missing for each in diagnosed(few).findings}
+    assert missing["dead-groups"] == ("frac_reward_zero_std",)
+    assert missing["learning-rate-zero"] == ("learning_rate",)
+    assert "frac_reward_zero_std" in diagnosis_text(diagnosed(few), verbose=True)
+    asked = {name for each in diagnosed(flat(0)).findings for name in each.missing}
+    assert "completions with their reward (log_completions=True)" in asked
 
 
 def written(folder: Path, run: dict[str, Any], **told: Any) -> Path:
@@ -168,8 +171,7 @@ def written(folder: Path, run: dict[str, Any], **told: Any) -> Path:
 
 
 def test_what_to_change_is_named_with_the_value_of_the_runs_own_settings(tmp_path: Path) -> None:
-    cut = flat(0, truncated=np.full(40, 1.0))
-    found = diagnose(written(tmp_path, cut, max_completion_length=256))
+    found = diagnose(written(tmp_path, flat(0, truncated=1.0), max_completion_length=256))
     assert found.ranked[0].change == "max_completion_length, now 256: try 512"
     assert "Change: max_completion_length, now 256: try 512" in diagnosis_text(found)
     verl = {"actor/lr": 1e-6, "critic/score/mean": 0.3, "response_length/clip_ratio": 0.95}
@@ -180,7 +182,7 @@ def test_what_to_change_is_named_with_the_value_of_the_runs_own_settings(tmp_pat
 
 
 def test_what_the_settings_mean_is_no_finding(tmp_path: Path) -> None:
-    still = flat(0, kl=np.zeros(40))
+    still = flat(0, kl=0.0)
     assert "kl-stays-zero" in diagnose(written(tmp_path, still, beta=0.04)).ranked[0].checks
     meant = diagnose(written(tmp_path, still, beta=0))
     assert meant.ranked == ()
@@ -200,45 +202,21 @@ def test_settings_beside_a_log_that_cannot_be_read_are_none(tmp_path: Path, text
     assert found.get("beta") == (3 if "beta" in text else None)
 
 
-def test_files_that_were_written_are_said_with_what_to_type_next(tmp_path: Path) -> None:
-    page, overlay = tmp_path / "page.html", tmp_path / "mine.yaml"
-    done = called(
-        main,
-        "rlvr-debug",
-        "diagnose",
-        str(REAL / "zero-rate"),
-        "--html",
-        str(page),
-        "--overlay-out",
-        str(overlay),
-    )
-    assert f"{page}: written" in done.stderr
-    assert f"rlvr-debug plan --overlay {overlay}" in done.stderr
-
-
 def test_a_weight_that_carries_the_policy_off_while_nothing_changes_is_an_old_sampler() -> None:
     """Who samples from old weights writes and earns what it did, however far the policy is from its reference."""
-    run = {**flat(0), "kl": np.linspace(0, 4, 40), "loss": 0.04 * np.linspace(0, 4, 40)}
+    run = flat(0, kl=np.linspace(0, 4, 40), loss=0.04 * np.linspace(0, 4, 40))
     del run["sampler_gap"]
-    first = diagnose_log(log_of(rows_of(run))).ranked[0]
+    first = diagnosed(run).ranked[0]
     assert (first.slug, first.checks[0]) == ("lora-weight-sync", "moves-in-vain")
     fallen = {**run, "reward": np.linspace(0.3, 0.1, 40)}
-    assert diagnose_log(log_of(rows_of(fallen))).ranked[0].slug == "gradient-explosion"
-
-
-def test_a_run_that_learns_is_blamed_for_nothing_that_is_mild() -> None:
-    found = diagnose_log(log_of(rows_of({**healthy(0), "truncated": np.full(40, 0.3)})))
-    assert found.ranked == ()
-    assert "No cause stands out." in diagnosis_text(found)
-    assert make_log("made-up", [Rows("JSONL", rows_of(healthy(0)))]).settings == {}
+    assert diagnosed(fallen).ranked[0].slug == "gradient-explosion"
 
 
 # --- the study of what was ranked, and what it costs
 
 
 def test_the_cost_is_that_of_the_studys_runs_at_the_logs_own_pace(tmp_path: Path) -> None:
-    run = {**healthy(0), "truncated": np.full(40, 1.0), "seconds": np.full(40, 90.0)}
-    run["reward"] = healthy(0)["dead_groups"]  # it does not learn
+    run = flat(0, truncated=1.0, seconds=90.0)
     found = diagnose_log(log_of(rows_of(run)), gpus=4)
     assert found.timing.hours == pytest.approx(40 * 90 * 4 / 3600)
     # case, random rewards and the repair on three seeds, the control and the case's defect alone on five
@@ -246,8 +224,7 @@ def test_the_cost_is_that_of_the_studys_runs_at_the_logs_own_pace(tmp_path: Path
         f"a study of {19 * 4:.2g} GPU-hours (19 runs of this length)"
     )
     del run["seconds"]
-    untimed = diagnose_log(log_of(rows_of(run)))
-    said = write_study(untimed, 1, "trl", tmp_path / "other.yaml")
+    said = write_study(diagnosed(run), 1, "trl", tmp_path / "other.yaml")
     assert "19 runs of this length (no seconds per step are logged" in said
 
 
@@ -265,13 +242,11 @@ def test_the_overlay_of_every_hypothesis_is_a_valid_study(
     assert f"healthy run, until then {params.training.learning_rate:g}," in path.read_text()
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", [n for n in RIGHT if RIGHT[n] and n != "hidden-prompt"])
 def test_a_change_that_the_report_tries_is_tried_by_the_study_or_said_to_be_left_out(
     name: str, tmp_path: Path
 ) -> None:
-    found = diagnose(REAL / name)
-    if not found.ranked:
-        return
+    found = real(name)
     said = write_study(found, 0, "trl", tmp_path / "study.yaml")
     arms = load_params(ROOT / "params.yaml", tmp_path / "study.yaml").arms
     for each in found.ranked:
@@ -287,109 +262,65 @@ def test_a_change_that_the_report_tries_is_tried_by_the_study_or_said_to_be_left
 
 def test_a_log_without_a_cause_is_reported_before_its_study_is_refused(tmp_path: Path) -> None:
     study = str(tmp_path / "study.yaml")
-    done = called(
-        main, "rlvr-debug", "diagnose", str(REAL / "healthy-gsm8k"), "--overlay-out", study
-    )
+    words = ("diagnose", str(REAL / "healthy-gsm8k"), "--overlay-out", study)
+    done = called(main, "rlvr-debug", *words)
     assert done.returncode == 2
     assert "The reward rises" in done.stdout
-    assert done.stderr == (
-        f"error: {study}: not written: no cause was ranked; write one: docs/start.md\n"
-    )
+    assert done.stderr.startswith(f"error: {study}: not written: no cause was ranked; ")
 
 
-def test_completions_alone_are_said_to_lack_the_steps(tmp_path: Path) -> None:
-    found = diagnose(REAL / "zero-rate" / "completions.jsonl")
-    assert "add trainer_state.json" in diagnosis_text(found)
-    assert "Log next time" not in diagnosis_text(found)
+def test_completions_alone_are_said_to_lack_the_steps() -> None:
+    text = diagnosis_text(diagnose(REAL / "zero-rate" / "completions.jsonl"))
+    assert "add trainer_state.json" in text
+    assert "Log next time" not in text
 
 
-def test_what_is_not_there_is_not_said_to_be_there(tmp_path: Path) -> None:
+def all_said(**planted: Any) -> str:
+    return " ".join(diagnosis_text(diagnosed(flat(0, **planted)), verbose=True).split())
+
+
+def test_what_is_not_there_is_not_said_to_be_there() -> None:
     """A spike below the bound is no sign that spikes are absent, and where KL is 0 nothing moves away."""
-    spiky = {**flat(0), "kl": np.array([0.15] * 39 + [183.0])}
-    text = diagnosis_text(diagnose_log(log_of(rows_of(spiky))), verbose=True)
-    assert "kl-spikes: The largest KL of a step is 183 nats (bound 300)." in text
-    still = {**flat(0), "kl": np.zeros(40), "learning_rate": np.zeros(40)}
-    said = diagnosis_text(diagnose_log(log_of(rows_of(still))), verbose=True)
-    assert "kl-stays-zero: Not tested: the learning rate is 0, and so is the KL." in said
-    assert "kl-stays-small: Not tested: KL is 0." in said
-
-
-def test_one_row_is_not_rows() -> None:
-    def said(**planted: Any) -> str:
-        found = diagnose_log(log_of(rows_of({**flat(0), **planted})))
-        return " ".join(diagnosis_text(found, verbose=True).split())
-
-    norms = np.array([0.3] * 39 + [3000.0])
-    spiky = said(grad_norm=norms, kl=norms)
-    assert "In 1 row the gradient norm is far above all others" in spiky
-    assert "In 1 step the KL is far above all others" in spiky
-    assert "NaN or infinity was logged: loss in 1 row" in said(loss=np.append(norms[1:], np.inf))
-
-
-def test_what_could_not_be_checked_is_said_with_the_setting_and_the_reason() -> None:
-    found = diagnose(REAL / "truncation")
-    missing = {each.check.name: each.missing for each in found.findings}
-    assert missing["sampler-gap"] == ("sampling/sampling_logp_difference/mean (use_vllm=True)",)
-    one = "two reward functions or more: this run has one"
-    assert missing["parts-conflict"] == missing["dead-part"] == (one,)
-    # it has rows enough, and a reward that is constant
-    assert missing["scale-uneven"] == ("logged, but in too few rows, or always the same",)
-    assert "completions with their reward (log_completions=True)" in {
-        each for f in diagnose_log(log_of(rows_of(flat(0)))).findings for each in f.missing
-    }
+    spiky = all_said(kl=np.array([0.15] * 39 + [183.0]))
+    assert "kl-spikes: The largest KL of a step is 183 nats (bound 300)." in spiky
+    still = all_said(kl=0.0, learning_rate=0.0)
+    assert "kl-stays-zero: Not tested: the learning rate is 0, and so is the KL." in still
+    assert "kl-stays-small: Not tested: KL is 0." in still
 
 
 def test_a_check_costs_no_less_than_it_takes() -> None:
     """A run of 0.3 s a step was told that a check takes 1 s."""
-    still = {**flat(0), "grad_norm": np.full(40, 1e-9), "seconds": np.full(40, 0.3)}
-    after = diagnose_log(log_of(rows_of(still))).ranked[0].next
+    after = diagnosed(flat(0, grad_norm=1e-9, seconds=0.3)).ranked[0].next
     assert (after.what, after.cost) == ("rlvr-debug check train.py", "3 steps and about a minute")
 
 
-def test_what_was_found_though_the_reward_rises_is_said() -> None:
-    """It was found, and shown nowhere."""
-    found = diagnose(REAL / "healthy-musique", gpus=0)
-    assert "\nFound, though the reward rises (-v): gradient-spikes.\n" in diagnosis_text(found)
+def test_of_a_run_that_learns_what_was_found_is_said_and_no_cause_cleared_that_a_log_may_hide() -> (
+    None
+):
+    """It was shown nowhere; and sequence-mismatch was "not there", as no step has a KL of 300 nats."""
+    found = real("healthy-musique")
+    text, page = diagnosis_text(found), diagnosis_html(found)
+    assert "\nFound, though the reward rises (-v): gradient-spikes.\n" in text
     said = diagnosis_text(found, verbose=True)
     assert "\nFound, though the reward rises:\n  gradient-spikes: In " in said
-    assert "Found, though" not in diagnosis_text(diagnose(REAL / "kl-blow-up"), verbose=True)
-    page = diagnosis_html(found)
+    assert "Found, though" not in diagnosis_text(real("kl-blow-up"), verbose=True)
     assert page.index("<h2>Found, though the reward rises</h2>") < page.index("2.72e+03")
-
-
-def test_a_check_that_is_fine_clears_no_cause_that_a_log_may_hide() -> None:
-    """Sequence-mismatch was "not there", as no step has a KL of 300 nats."""
-    found = diagnose(REAL / "healthy-musique", gpus=0)
-    text = diagnosis_text(found)
     assert "Within bounds:\n  The learning rate reaches 0.0004.\n  KL stays at 0.15 nats" in text
     assert "\nNo log shows a wrong mask or wrong tokens, `rlvr-debug check train.py` does." in text
     assert "300" not in text
-    page = diagnosis_html(found)
     for slug in ("sequence-mismatch", "lora-weight-sync", "loss-aggregation", "reward-signal"):
         assert slug not in text + page
     gap = {**healthy(0), "sampler_gap": np.full(40, 0.001)}
-    fine = [each.check.slug for each in in_order(diagnose_log(log_of(rows_of(gap))), 99)]
+    fine = [each.check.slug for each in in_order(diagnosed(gap), 99)]
     assert "sampler-mismatch" in fine, "what is measured itself"
 
 
 @pytest.mark.parametrize(
     ("name", "first", "said"),
     [
-        (
-            "dead_groups",
-            0.0,
-            "In 0% of the groups all rewards are equal (first rows; last third: 100%).",
-        ),
-        (
-            "truncated",
-            0.1,
-            "The token limit cuts 10% of the replies (first rows; last third: 100%).",
-        ),
-        (
-            "truncated",
-            0.25,
-            "The token limit cuts 25% of the replies (first rows; last third: 100%), at ",
-        ),
+        ("dead_groups", 0.0, "In 0% of the groups all rewards are equal"),
+        ("truncated", 0.1, "The token limit cuts 10% of the replies"),
+        ("truncated", 0.25, "The token limit cuts 25% of the replies"),
     ],
 )
 def test_a_share_of_the_first_rows_is_said_with_that_of_the_end(
@@ -397,32 +328,17 @@ def test_a_share_of_the_first_rows_is_said_with_that_of_the_end(
 ) -> None:
     """It was said that 0 % of the groups are dead, of a run that ends with none alive."""
     shares = np.array([first] * 10 + [1.0] * 30)
-    norms = np.array([3.2] * 10 + [0.0] * 30)
-    found = diagnose_log(log_of(rows_of({**flat(0), "grad_norm": norms, name: shares})))
-    assert any(each.shown.sentence.startswith(said) for each in found.findings)
-    text = " ".join(diagnosis_text(found, verbose=True).split())
+    text = all_said(**{name: shares}, grad_norm=np.array([3.2] * 10 + [0.0] * 30))
+    assert f"{said} (first rows; last third: 100%)" in text
     assert ("no more is learned" in text) == (name == "dead_groups")
     assert "gradient-tiny: The gradient norm, where it is not 0, is 3.2 in the median." in text
-
-
-def test_an_overlay_is_never_written_over_another_file(tmp_path: Path) -> None:
-    text = overlay_text(log_of(rows_of(healthy(0))), ["kl-penalty"], "trl")
-    path = tmp_path / "mine.yaml"
-    write_overlay(text, path)
-    load_params(ROOT / "params.yaml", path)
-    with pytest.raises(InputError, match=r"mine\.yaml: the file exists"):
-        write_overlay("study: other\n", path)
-    assert path.read_text(encoding="utf-8") == text
-    assert list(tmp_path.iterdir()) == [path]
 
 
 # --- two logs beside each other
 
 
 def test_what_tells_two_runs_apart_is_said_in_the_order_of_time() -> None:
-    good, bad = (
-        diagnose_log(read_log(REAL / name), gpus=0) for name in ("healthy-gsm8k", "kl-blow-up")
-    )
+    good, bad = real("healthy-gsm8k"), real("kl-blow-up")
     found = compare(good, bad)
     assert [each.quantity for each in found.partings][:3] == ["learning_rate", "kl", "reward"]
     assert [each.step for each in found.partings] == sorted(each.step for each in found.partings)
@@ -436,11 +352,16 @@ def test_what_tells_two_runs_apart_is_said_in_the_order_of_time() -> None:
     turned = compare(bad, good)
     assert turned.alone == found.alone[::-1]
     assert turned.only == found.only[::-1]
+    page = comparison_html(found)
+    assert "They part first in learning_rate, from step 2 on." in page
+    [section] = re.findall(r'id="partings">(.*?)</section>', page, re.S)
+    assert section.count("<svg") == section.count('class="line other"') == len(found.partings)
+    assert "apart from step 4; last third: A 0.0873, B 10.03" in section
+    assert "Logged in B alone: tool_calls, tool_failures." in page
 
 
 def test_a_run_beside_itself_is_told_apart_by_nothing() -> None:
-    one = diagnose_log(read_log(REAL / "kl-blow-up"), gpus=0)
-    found = compare(one, one)
+    found = compare(real("kl-blow-up"), real("kl-blow-up"))
     assert (found.partings, found.alone) == ((), ((), ()))
     assert found.both
     assert "Both logs stay close in every quantity that both have." in comparison_text(found)
@@ -451,3 +372,159 @@ def test_the_study_of_two_logs_is_refused() -> None:
     done = called(main, "rlvr-debug", "diagnose", place, place, "--overlay-out", "x.yaml")
     assert done.returncode == 2
     assert "--overlay-out: found two logs" in done.stderr
+
+
+# --- its page: what was found, curves with the place marked, rollouts, and nothing but text of a log's or a model's
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"name": "look_up"}]}
+
+
+def shown(diagnosis: Diagnosis, check: str) -> Any:
+    [finding] = [each for each in diagnosis.findings if each.check.name == check]
+    return evidence(finding, diagnosis.log)[1]
+
+
+def steps(**columns: Sequence[float]) -> Log:
+    rows = zip(*columns.values(), strict=True)
+    told = [{"step": n, **dict(zip(columns, row, strict=True))} for n, row in enumerate(rows, 1)]
+    return make_log("made-up", [Rows("JSONL", told)])
+
+
+def numbers(path: str) -> list[float]:
+    return [float(each) for each in re.findall(r"-?[\d.]+", path)]
+
+
+def test_a_page_has_every_suspect_with_its_reason_what_refutes_it_and_its_curve() -> None:
+    diagnosis = real("kl-blow-up")
+    page = diagnosis_html(diagnosis)
+    assert "Most likely gradient-explosion (" in page
+    for each in diagnosis.ranked:
+        refuted_by = each.refuted_by.replace("`", "")
+        for said in (each.slug, each.next.what, refuted_by, each.change):
+            assert said in page.replace("&#39;", "'")
+    for slug in diagnosis.unseen:
+        assert f'<th scope="row">{slug}</th><td>The reward does not rise' in page
+    for finding in diagnosis.findings:
+        if finding.status == "unchecked":
+            assert f'<th scope="row">{finding.check.name}</th>' in page
+    [section] = re.findall(r'id="kl-runs-away">(.*?)</section>', page, re.S)
+    assert section.count("<svg") == 2
+    assert section.count('class="band"') == 2
+    assert "steps 56 to 80: median 7.25" in section
+
+
+def test_a_page_loads_nothing_and_runs_nothing() -> None:
+    one, other = real("kl-blow-up"), real("healthy-gsm8k")
+    for page in (diagnosis_html(one), comparison_html(compare(other, one))):
+        assert not re.search(r"<script|<img|<link|(?:src|href)=|url\(|@import", page)
+        assert "default-src 'none'" in page.replace("&#39;", "'")
+
+
+def test_what_a_log_and_a_model_say_is_text() -> None:
+    rows = [{"step": n, "reward": 0.5, f"rewards/{EVIL}/mean": 0.5} for n in range(1, 13)]
+    said = [
+        {"step": 1, "prompt": EVIL, "completion": json.dumps([CALL | {"content": EVIL}])},
+        {"step": 1, "prompt": EVIL, "completion": EVIL},
+    ]
+    log = make_log(EVIL, [Rows("JSONL", rows), Rows("JSONL", said)])
+    one = diagnose_log(log, gpus=0)
+    for page in (diagnosis_html(one), comparison_html(compare(one, real("kl-blow-up")))):
+        assert not re.search("<script|<img", page)
+        assert "&lt;script&gt;" in page
+
+
+def test_rollouts_that_a_check_names_are_those_that_show_it_with_the_place_marked() -> None:
+    calls = shown(real("kl-blow-up"), "unanswered-calls")
+    assert calls
+    for each in calls:
+        assert each.shows
+        [*before, (who, [(last, marked)])] = each.turns
+        assert (who, marked) == ("completion, assistant", True)
+        assert "<tool_call>" in last or "function" in last
+        assert not any(mark for _, pieces in before for _, mark in pieces)
+    copies = shown(real("duplicates"), "duplicates")
+    assert len({each.turns for each in copies}) == 1
+    assert len(copies) == 4
+
+
+def test_rollouts_of_the_step_nearest_to_the_place_stand_beside_a_curve() -> None:
+    late = shown(real("kl-blow-up"), "kl-runs-away")
+    assert [each.step for each in late] == [72, 72]
+    assert not any(each.shows for each in late)
+    least, most = (each.reward for each in late)
+    assert least < most
+
+
+def test_what_tools_say_alike_is_marked_and_nothing_beside_it() -> None:
+    tool = {"role": "tool", "content": "  no such document\n"}
+    talk = json.dumps([CALL, tool, {"role": "assistant", "content": "so no such document"}])
+    rows = [{"step": 1, "prompt": f"p{n}", "completion": talk} for n in range(8)]
+    diagnosis = diagnose_log(make_log("made-up", [Rows("JSONL", rows)]), gpus=0)
+    alike = shown(diagnosis, "tools-alike")
+    [first, *_] = alike
+    marked = [text for _, pieces in first.turns for text, mark in pieces if mark]
+    assert set(marked) == {"no such document"}
+
+
+@pytest.mark.parametrize(
+    ("at", "places", "value"),
+    [
+        ("start", [(1, 2)], 1.5),
+        ("end", [(9, 12)], 10.5),
+        ("ends", [(1, 4), (9, 12)], 10.5),
+        ("largest", [(12, 12)], 12),
+        ("run", [(1, 12)], 6.5),
+    ],
+)
+def test_the_rows_that_a_check_looks_at_are_the_ones_marked(
+    at: str, places: list[tuple[float, float]], value: float
+) -> None:
+    mark = curve(steps(kl=range(1, 13)), "kl", at).mark
+    assert mark is not None
+    assert (list(mark.spans), mark.value) == (places, value)
+
+
+@pytest.mark.parametrize(
+    "values", [[0.5], [0.0] * 6, [1e-300, 1e300] * 4, [0.0] * 9 + [1e6], [-5.0, 5.0], [3e4] * 5]
+)
+def test_a_curve_of_any_values_is_drawn_inside_its_box(values: list[float]) -> None:
+    log = steps(kl=values)
+    chart = drawn([curve(log, "kl", "run")])
+    places = np.array(numbers(chart.lines[0].removesuffix("h2"))).reshape(-1, 2)
+    assert len(places) == log.series("kl").size > 0
+    assert (places >= 0).all()
+    assert (places <= [WIDTH, HEIGHT]).all()
+    assert chart.level is not None
+    assert 0 <= chart.level <= HEIGHT
+    assert chart.band is not None
+    assert all(0 <= place <= HEIGHT for place, _ in chart.yticks)
+
+
+def test_a_long_curve_is_a_short_line_that_keeps_its_spike() -> None:
+    norms = [9.0 if n == 31_234 else 1.0 for n in range(50_000)]
+    chart = drawn([curve(steps(grad_norm=norms), "grad_norm", "largest")])
+    assert len(chart.lines[0]) < 20_000
+    heights = np.array(numbers(chart.lines[0])).reshape(-1, 2)[:, 1]
+    assert chart.level == pytest.approx(heights.min(), abs=0.1)
+
+
+def test_a_page_is_written_whole_or_its_name_is_refused_before_a_log_is_read(
+    tmp_path: Path,
+) -> None:
+    place, file = str(REAL / "duplicates"), tmp_path / "new" / "page.html"
+    for option in ("--html", "--overlay-out"):
+        done = called(main, "rlvr-debug", "diagnose", "no-such-log", option, str(file))
+        assert done.stderr.startswith(
+            f"error: {option}: {file} is in {file.parent}, which does not "
+        )
+        assert not file.parent.exists()
+    file.parent.mkdir()
+    for words in ([place], [place, str(REAL / "healthy-gsm8k")]):
+        done = called(main, "rlvr-debug", "diagnose", *words, "--html", str(file))
+        assert (done.returncode, done.stderr) == (0, f"{file}: written\n")
+        assert file.read_text(encoding="utf-8").rstrip().endswith("</html>")
+        assert [each.name for each in file.parent.iterdir()] == ["page.html"]
+    done = called(main, "rlvr-debug", "diagnose", "no-such-log", "--html", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: --html: {tmp_path} is a folder, ")

@@ -9,6 +9,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from rlvr_debug.diagnosis.compare import compare
 from rlvr_debug.diagnosis.rank import diagnose
 from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
 from rlvr_debug.errors import InputError
+from rlvr_debug.logs.log import read_log
 from rlvr_debug.report.diagnosis_page import comparison_html, diagnosis_html
+from rlvr_debug.report.offline import templates
+from tests.test_consoles import FORMS, NOISE, shown
 
 COUNT = 200
 Content = Callable[[random.Random], str | bytes]
@@ -39,9 +43,9 @@ def jsonl(found: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in found)
 
 
-def csv(found: list[dict[str, Any]], delimiter: str = ",", end: str = "\n") -> str:
+def csv(found: list[dict[str, Any]], delimiter: str = ",") -> str:
     lines = [delimiter.join(found[0]), *(delimiter.join(map(str, row.values())) for row in found)]
-    return end.join(lines) + end
+    return "\n".join(lines) + "\n"
 
 
 def put(path: Path, content: str | bytes) -> Path:
@@ -52,31 +56,47 @@ def put(path: Path, content: str | bytes) -> Path:
 # what a file may hold: its names, and its content
 
 
-def cut(rng: random.Random) -> str:
-    text = rng.choice([jsonl(rows(rng)), csv(rows(rng)), json.dumps({"log_history": rows(rng)})])
-    return text[: rng.randrange(len(text))]
+def printed(rng: random.Random) -> bytes:
+    form = rng.choice([*FORMS])
+    lines = []
+    for step in range(rng.randint(1, 12)):
+        lines += rng.choices(NOISE, k=rng.randint(0, 3))
+        lines.append(shown(form, step, *(rng.randint(0, 99) / 100 for _ in FORMS[form][0])))
+    return "\n".join(lines).encode()
 
 
-def cut_parquet(rng: random.Random) -> bytes:
+def table(rng: random.Random) -> bytes:
+    found = rows(rng)
+    return rng.choice([jsonl(found), csv(found), json.dumps({"log_history": found})]).encode()
+
+
+def parquet(rng: random.Random) -> bytes:
     buffer = io.BytesIO()
     pd.DataFrame(rows(rng)).to_parquet(buffer)
-    data = bytearray(buffer.getvalue())
-    if rng.random() < 0.5:
-        return bytes(data[: rng.randrange(4, len(data))])
-    for _ in range(rng.randint(1, 30)):
-        data[rng.randrange(4, len(data))] = rng.randrange(256)
-    return bytes(data)
+    return buffer.getvalue()
+
+
+def broken(rng: random.Random, data: bytes) -> bytes:
+    text = data.decode("utf-8", "replace")
+    place = rng.randrange(len(data))
+    kinds: list[Callable[[], bytes]] = [
+        lambda: data[:place],
+        lambda: data + b"\n" + data,
+        lambda: data[:place] + rng.randbytes(rng.randint(1, 200)) + data[place:],
+        lambda: bytes(b if rng.random() > 0.01 else rng.randrange(256) for b in data),
+        lambda: text.encode(rng.choice([*ENCODINGS, "utf-16-le", "cp037"]), "replace"),
+        lambda: text.encode("latin-1", "replace").replace(b"?", b"\xe9"),
+        lambda: data.replace(b"\n", rng.choice([b"\r", b"\r\n", b"\n\n", b"\n\r", b""])),
+        lambda: data.replace(b"{", b"{" * rng.randint(2, 999)).replace(b":", b"::"),
+        lambda: rng.choice([table, printed])(rng) + b"\n" + data,
+        lambda: b"\n".join(line[: rng.randint(0, 200)] for line in data.split(b"\n")),
+    ]
+    return rng.choice(kinds)()
 
 
 def deep(rng: random.Random) -> str:
     depth = rng.choice([5, 50, 3000, 200_000])
     return '{"a":' * depth + "1" + "}" * depth
-
-
-def bad_utf8(rng: random.Random) -> bytes:
-    data = bytearray(jsonl(rows(rng)).encode())
-    data[rng.randrange(len(data))] = rng.randrange(128, 256)
-    return bytes(data)
 
 
 def ragged(rng: random.Random) -> str:
@@ -87,9 +107,8 @@ def ragged(rng: random.Random) -> str:
 
 
 def zipped(rng: random.Random) -> bytes:
-    data = gzip.compress(jsonl(rows(rng)).encode())
-    others = [data[: rng.randrange(2, len(data))], gzip.compress(data)]
-    return rng.choice([data, *others, data[:12] + rng.randbytes(20) + data[32:]])
+    data = gzip.compress(table(rng))
+    return rng.choice([data, gzip.compress(data), broken(rng, data), data[:-4]])
 
 
 def replaced(names: Sequence[str], values: Sequence[Any], share: float = 1) -> Content:
@@ -112,44 +131,24 @@ STEPS = [0, -5, 1e300, 1e308, 3, 3, 3, None, "7", "x", 2.5, NONE, INF]
 ODD_NAMES = ["", " ", "rewards//mean", "rewards/a/mean", "\u202ereward", "a" * 10_000, "x\ny"]
 # whole files of JSON, one a line
 OTHERS = [
-    "",
-    "3",
-    '"text"',
-    "null",
-    "[]",
-    "{}",
-    "[1, 2]",
-    "[[1], [2]]",
-    '{"log_history": []}',
-    '{"log_history": {"a": 1}}',
-    '{"log_history": [1]}',
-    '{"a": "b"}',
-    '{"reward": [1, 2, 3], "kl": [1]}',
-    '{"step": [1, 2], "reward": [0.1, 0.2]}',
-    '{"reward": 0.3}',
+    *("3", '"text"', "null", "[]", "{}", "[1, 2]", "[[1], [2]]", '{"a": "b"}', '{"reward": 0.3}'),
+    *('{"log_history": []}', '{"log_history": {"a": 1}}', '{"log_history": [1]}'),
+    *('{"reward": [1, 2, 3], "kl": [1]}', '{"step": [1, 2], "reward": [0.1, 0.2]}'),
     '[{"step": 1, "reward": 0.5}, null]',
-    "",
-][1:-1]
+]
 HEADERS = ["step,reward\n", ",,,\n1,2,3,4\n", "a,b\n1\n", "1,2\n3,4\n", "reward\n1\n"]
+BEGINS = [b"", b"PAR1", b"\x1f\x8b", b"{"]
 ENCODINGS = ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"]
 FILES: Sequence[tuple[str, Content]] = [
-    ("log.json", cut),
-    ("log.parquet", cut_parquet),
+    *(3 * [("log log.json log.jsonl log.csv", lambda rng: broken(rng, table(rng)))]),
+    ("log.parquet", lambda rng: broken(rng, parquet(rng))),
     ("log.jsonl", replaced(NAMES, [*NUMBERS, "", " "], 0.9)),
     ("log.jsonl", replaced([*NAMES, "step"], VALUES)),
     ("trainer_state.json a.json a.jsonl", lambda rng: rng.choice(OTHERS)),
     ("deep.json", deep),
     ("twice.csv", lambda rng: csv(rows(rng)).replace("step", "reward", 1)),
     ("log.csv", lambda rng: csv(rows(rng), rng.choice([";", "\t", "|", " ", "::", "~"]))),
-    ("log.csv", lambda rng: csv(rows(rng), end=rng.choice(["\r\n", "\r", "\n\n", "\n\r"]))),
-    ("log.csv", lambda rng: rng.choice([jsonl, csv])(rows(rng)).encode(rng.choice(ENCODINGS))),
-    ("log.jsonl", bad_utf8),
-    (
-        "log log.csv log.jsonl log.json log.parquet log.gz",
-        lambda rng: (
-            rng.choice([b"", b"PAR1", b"\x1f\x8b", b"{"]) + rng.randbytes(rng.randint(0, 4000))
-        ),
-    ),
+    ("log log.csv log.jsonl log.json log.parquet log.gz", lambda rng: rng.choice(BEGINS) + rng.randbytes(rng.randint(0, 4000))),
     ("a.csv a.json a.parquet", lambda rng: rng.choice(["", "\n\n", " ", "\ufeff", "\0"])),
     ("a.csv", lambda rng: rng.choice(HEADERS)),
     ("a.csv", ragged),
@@ -157,8 +156,8 @@ FILES: Sequence[tuple[str, Content]] = [
     ("a.jsonl", replaced([*ODD_NAMES, "step ", "__MIN"], [1.0])),
     ("a.jsonl", replaced(["step"], STEPS)),
     ("a.jsonl", lambda rng: jsonl([{name: rng.choice(HUGE) for name in NAMES} for _ in range(9)])),
-    ("log.jsonl.gz", zipped),
-]
+    ("log.gz", zipped),
+]  # fmt: skip
 
 
 # what else a path may be; each returns it
@@ -175,21 +174,17 @@ class Trap:
 
 
 def pickled(rng: random.Random, to: Path) -> Path:
-    trap = pickle.dumps(Trap(str(to / "unpickled")), protocol=rng.randint(0, 5))
+    trap = Trap(str(to / "unpickled"))
+    buffer = io.BytesIO(pickle.dumps(trap, protocol=rng.randint(0, 5)))
     kind = rng.randrange(4)
     if kind == 0:
-        buffer = io.BytesIO()
-        np.save(buffer, np.array([Trap(str(to / "unpickled"))], dtype=object), allow_pickle=True)
-        trap = buffer.getvalue()
+        np.save(buffer, np.array([trap], dtype=object), allow_pickle=True)
     if kind == 1:
         import torch
 
-        buffer = io.BytesIO()
         torch.save({"trap": [1, 2]}, buffer)
-        trap = buffer.getvalue()
-    return put(
-        to / rng.choice(["training_args.bin", "a.pt", "a.pkl", "a.json", "a.csv", "log"]), trap
-    )
+    names = ["training_args.bin", "a.pt", "a.pkl", "a.json", "a.csv", "log"]
+    return put(to / rng.choice(names), buffer.getvalue())
 
 
 def folder(rng: random.Random, to: Path) -> Path:
@@ -224,24 +219,21 @@ def special(rng: random.Random, to: Path) -> Path:
 
 
 def bad_path(rng: random.Random, to: Path) -> Path:
-    return Path(
-        rng.choice([f"{to}/a\0b", f"{to}/" + "x" * 5000, f"{to}/none.csv", "", f"{to}/\udcff"])
-    )
+    names = [f"{to}/a\0b", f"{to}/" + "x" * 5000, f"{to}/none.csv", "", f"{to}/\udcff"]
+    return Path(rng.choice(names))
 
 
 def odd_completions(rng: random.Random, to: Path) -> Path:
     odd: list[Any] = [None, "", [], [{"role": "user", "content": "x"}], {"a": 1}, "p"]
-    found = [
-        {
-            "step": rng.choice([1, 2, None]),
-            "prompt": rng.choice(odd),
-            "completion": rng.choice(odd),
-            "score": rng.choice([0, 1, None, float("nan"), 1e308, "x"]),
-            "part": rng.choice([0.0, 1.0]),
-            "advantage": rng.choice([0.0, 1e308, -1e308, None, float("inf")]),
-        }
-        for _ in range(rng.randint(1, 30))
-    ]
+    values: dict[str, list[Any]] = {
+        "step": [1, 2, None],
+        "prompt": odd,
+        "completion": odd,
+        "score": [0, 1, None, float("nan"), 1e308, "x"],
+        "part": [0.0, 1.0],
+        "advantage": [0.0, 1e308, -1e308, None, float("inf")],
+    }
+    found = [{n: rng.choice(v) for n, v in values.items()} for _ in range(rng.randint(1, 30))]
     return put(to / "completions.jsonl", jsonl(found))
 
 
@@ -258,16 +250,21 @@ def written(seed: int, to: Path) -> Path:
     return put(to / rng.choice(names.split()), content(rng))
 
 
+def refused(error: InputError, path: Path) -> None:
+    """Hold that it is one clear line."""
+    line = str(error)
+    assert "\n" not in line
+    assert "expected" in line or "export" in line
+    assert len(line) < 700 + len(str(path))
+    assert path.name[:20] in line or "\\" in line or not path.name
+
+
 def diagnosed(path: Path) -> bool:
     """Whether the log has a diagnosis, which can be shown; it is one clear line otherwise."""
     try:
         found = diagnose(path)
     except InputError as error:
-        line = str(error)
-        assert "\n" not in line
-        assert "expected" in line or "export" in line
-        assert len(line) < 700 + len(str(path))
-        assert path.name[:20] in line or "\\" in line or not path.name
+        refused(error, path)
         return False
     assert diagnosis_text(found)
     json.dumps(diagnosis_json(found), allow_nan=False)
@@ -278,7 +275,11 @@ def diagnosed(path: Path) -> bool:
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_broken_log_is_one_clear_line_or_a_diagnosis(tmp_path: Path) -> None:
+def test_a_broken_log_is_one_clear_line_or_a_diagnosis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # to compile them again for each page takes longer than all else
+    monkeypatch.setattr("rlvr_debug.report.diagnosis_page.templates", cache(templates))
     outcomes: Counter[bool] = Counter()
     for seed in range(COUNT):
         place = tmp_path / str(seed)
@@ -291,3 +292,18 @@ def test_a_broken_log_is_one_clear_line_or_a_diagnosis(tmp_path: Path) -> None:
         assert not (place / "unpickled").exists(), seed
     # neither way is left untried
     assert min(outcomes[True], outcomes[False]) >= 30
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_broken_output_of_a_console_is_one_clear_line_or_rows(tmp_path: Path) -> None:
+    read = 0
+    for seed in range(250):
+        rng = random.Random(seed)
+        path = put(
+            tmp_path / rng.choice(["log", "train.log", "log.txt"]), broken(rng, printed(rng))
+        )
+        try:
+            read += bool(read_log(path).sources)
+        except InputError as error:
+            refused(error, path)
+    assert read >= 100

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS, log_checks
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, log_checks
 from rlvr_debug.diagnosis.rank import diagnose_log
 from rlvr_debug.files import read_yaml
 from rlvr_debug.logs.log import Log
@@ -46,14 +46,17 @@ def groups_of_4(count: int = 10, steps: int = 1, **columns: Any) -> Log:
     return Log("made-up", "JSONL", pd.DataFrame({**where, **named}))
 
 
-def read(name: str, log: Log) -> tuple[int | None, dict[str, Any]]:
-    """The strength and the measured numbers, as a diagnosis has them; None where there is too little to say."""
-    shown = CHECKS[name].on(log)
-    if shown is None:
-        return None, {}
-    assert 0 <= shown.amount <= 1 or not shown.strength
-    assert shown.sentence.endswith(".")
-    return shown.strength, dict(shown.measured)
+def shown(name: str, log: Log) -> Reading:
+    found = CHECKS[name].on(log)
+    assert found is not None
+    assert 0 <= found.amount <= 1 or not found.strength
+    assert found.sentence.endswith(".")
+    return found
+
+
+def strength(name: str, log: Log) -> int | None:
+    """As a diagnosis has it; None where there is too little to say."""
+    return None if CHECKS[name].on(log) is None else shown(name, log).strength
 
 
 # by check: what is logged, and what is found
@@ -66,7 +69,7 @@ FINDS = {"too little": None, "nothing": 0, "mild": MILD, "large": LARGE, "stops"
 )
 def test_a_check_finds_at_its_bound_and_not_beside_it(name: str, case: Mapping[str, Any]) -> None:
     steps = {quantity: values for quantity, values in case.items() if quantity != "finds"}
-    assert read(name, log_of(**steps))[0] == FINDS[case["finds"]]
+    assert strength(name, log_of(**steps)) == FINDS[case["finds"]]
 
 
 def said(text: str) -> str:
@@ -119,6 +122,7 @@ GROUPS: list[tuple[str, int, dict[str, Any], int | None]] = [
     ("advantage-bound", 10, {"advantage": lambda g, c: 4 * (c % 2 - 0.5) * (3 if g < 3 else 1)}, LARGE),
     ("tiny-deviations", 12, {"reward": lambda g, c: 1.0 - 0.05 * (c % 2)}, LARGE),
     ("tiny-deviations", 12, {"reward": lambda g, c: 1.0 - 0.2 * (c % 2)}, 0),
+    ("tiny-deviations", 9, {"reward": lambda g, c: 1.0 - 0.05 * (c % 2)}, None),
     ("advantages-of-others", 10, {"advantage": by_rank(right=False)}, LARGE),
     ("advantages-of-others", 10, {"advantage": by_rank(right=True)}, 0),
     *(("scale-uneven", 10, apart(power), found) for power, found in ((2, LARGE), (1, 0), (0, 0))),
@@ -138,67 +142,96 @@ GROUPS: list[tuple[str, int, dict[str, Any], int | None]] = [
 def test_a_check_of_completions_finds_in_groups_what_is_planted_there(
     name: str, count: int, columns: dict[str, Any], found: int | None
 ) -> None:
-    assert read(name, groups_of_4(count=count, **columns))[0] == found
+    assert strength(name, groups_of_4(count=count, **columns)) == found
+
+
+IN_GROUPS = {name for name, *_ in GROUPS} - {"unanswered-calls"}
+
+
+@pytest.mark.parametrize("name", sorted(IN_GROUPS))
+def test_rollouts_that_are_in_no_group_are_too_little(name: str) -> None:
+    said: dict[str, Any] = {"advantage": by_rank(right=True), "part/a": by_rank(right=False)}
+    said["part/b"] = by_rank(right=True)
+    log = groups_of_4(**said)
+    alone = log.completions.assign(prompt=[f"p{n}" for n in range(len(log.completions))])
+    assert strength(name, replace(log, completions=alone)) is None
 
 
 def test_shares_are_of_what_could_have_them() -> None:
     """Conversations among those that are messages; copies among all completions; parts by their correlation."""
     for name, share in (("unanswered-calls", 0.2), ("duplicates", 0.6), ("parts-conflict", -1.0)):
         columns = next(row[2] for row in GROUPS if row[0] == name)
-        assert [*read(name, groups_of_4(**columns))[1].values()] == [pytest.approx(share)]
+        assert [*shown(name, groups_of_4(**columns)).measured.values()] == [pytest.approx(share)]
 
 
-def test_what_is_not_finite_is_counted_by_quantity() -> None:
-    log = Log("made-up", "JSONL", pd.DataFrame(), nonfinite={"loss": 2, "reward": 3})
-    assert read("not-finite", log) == (STOPS, {"rows with loss not finite": 2.0})
+def pulled(falls: float) -> dict[str, Any]:
+    """Two parts, of which one rises while the other falls in the end by so much."""
+    return {
+        "parts": table({"a": [0.0] * 4 + [0.5] * 4 + [1.0] * 4, "b": [0.5] * 8 + [0.5 - falls] * 4})
+    }
 
 
-@pytest.mark.parametrize(("falls", "strength"), [(0.11, LARGE), (0.09, 0)])
-def test_a_part_that_rises_while_another_falls_is_found(falls: float, strength: int) -> None:
-    parts = table({"a": [0.0] * 4 + [0.5] * 4 + [1.0] * 4, "b": [0.5] * 8 + [0.5 - falls] * 4})
-    found = read("parts-pull-apart", Log("made-up", "JSONL", pd.DataFrame(), parts=parts))
-    assert found == (
-        strength,
-        {"change of a": pytest.approx(1.0), "change of b": pytest.approx(-falls)},
-    )
+def given_up(falls: float) -> dict[str, Any]:
+    """A small part that falls by that share while a large one rises: by the scale of the largest part, nothing falls."""
+    small = [0.5] * 4 + [0.4] * 4 + [0.5 * (1 - falls)] * 4
+    return {"parts": table({"length": [0.0] * 4 + [50.0] * 4 + [100.0] * 4, "answer": small})}
 
 
-def test_a_part_that_never_differs_is_named_and_one_that_always_differs_by_1_is_not() -> None:
-    log = Log(
-        *("made-up", "JSONL", pd.DataFrame()),
-        steps=table({"reward": LEVEL}),
-        parts=table({"a": LEVEL, "b": LEVEL}),
-        part_stds=table({"a": [0.0] * 4, "b": [1.0] * 4}),
-    )
-    shown = CHECKS["dead-part"].on(log)
-    assert shown is not None
-    assert shown.strength == MILD
-    assert " a " in f" {shown.sentence} "
-    assert list(shown.measured.values()) == [1.0]
+STILL = {"reward": LEVEL, "reward_std": LEVEL, "length": LEVEL}
+# one part never differs, the other one always, by 1
+PARTS = {
+    "steps": table({"reward": LEVEL}),
+    "parts": table({"a": LEVEL, "b": LEVEL}),
+    "part_stds": table({"a": [0.0] * 4, "b": [1.0] * 4}),
+}
+# by check: what else a log has, what is found, what is measured and what is said of it
+LOGS: list[tuple[str, dict[str, Any], int, dict[str, float], str]] = [
+    ("not-finite", {"nonfinite": {"loss": 2, "reward": 3}}, STOPS, {"rows with loss not finite": 2.0}, "loss"),
+    ("parts-pull-apart", pulled(0.11), LARGE, {"change of a": 1.0, "change of b": -0.11}, "b"),
+    ("parts-pull-apart", pulled(0.09), 0, {"change of a": 1.0, "change of b": -0.09}, ""),
+    ("parts-pull-apart", given_up(0.31), 0, {}, ""),
+    ("part-given-up", given_up(0.31), LARGE, {}, "answer"),
+    ("part-given-up", given_up(0.29), 0, {}, ""),
+    ("dead-part", PARTS, MILD, {}, " a "),
+    # again and again: a sampler that is synced rarely
+    ("sampler-drifts", {"steps": table({"sampler_gap": [0.0, 0.1, 0.3, 0.0] * 3 + [0.0]})}, LARGE, {}, "again and again"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("factor", "strength"), [(1.0, LARGE), (0.99, 0)])
-def test_a_gap_to_the_sampler_is_found_at_its_bound(factor: float, strength: int) -> None:
+@pytest.mark.parametrize(("name", "has", "found", "measured", "said"), LOGS)
+def test_a_check_of_parts_and_of_how_quantities_go_together_finds_what_is_planted(
+    name: str, has: dict[str, Any], found: int, measured: dict[str, float], said: str
+) -> None:
+    reading = shown(name, Log("made-up", "JSONL", pd.DataFrame(), **has))
+    assert reading.strength == found
+    assert not measured or reading.measured == pytest.approx(measured)
+    assert said in reading.sentence
+
+
+def test_what_is_sampled_is_not_said_to_stand_still_where_the_sampler_is_known() -> None:
+    known = log_of(kl=[1.6] * 12, sampler_gap=[0.0] * 12, **STILL)
+    assert strength("moves-in-vain", known) is None
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0, LARGE), (0.99, 0)])
+def test_a_gap_to_the_sampler_is_found_at_its_bound(factor: float, found: int) -> None:
     from rlvr_debug.causes.readings import gap
 
     one = gap(log_of(sampler_gap=[1.0] * 12))
     assert one is not None
-    found = read("sampler-gap", log_of(sampler_gap=[factor * one.bound] * 12))
-    assert found[0] == strength
+    assert strength("sampler-gap", log_of(sampler_gap=[factor * one.bound] * 12)) == found
 
 
 def test_an_advantage_that_no_scaling_gives_is_said_with_the_group_s_size_where_it_is_known() -> (
     None
 ):
-    check, steps = CHECKS["advantages-too-large"], {"advantage_max": [25.0], "group_std": [0.04]}
-    alone = check.on(log_of(**steps))
-    assert alone is not None
+    steps = {"advantage_max": [25.0], "group_std": [0.04]}
     # (N - 1) / sqrt(N) is 25 between these
     assert [(n - 1) / math.sqrt(n) > 25 for n in (626, 627)] == [False, True]
-    assert "in groups of 627 rollouts or more" in alone.sentence
-    known = check.on(replace(groups_of_4(), steps=table(steps)))
-    assert known is not None
-    assert "correct scaling in groups of 4 gives at most 1.50." in known.sentence
+    alone = shown("advantages-too-large", log_of(**steps)).sentence
+    assert "in groups of 627 rollouts or more" in alone
+    known = shown("advantages-too-large", replace(groups_of_4(), steps=table(steps))).sentence
+    assert "correct scaling in groups of 4 gives at most 1.50." in known
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -209,71 +242,37 @@ def test_what_is_logged_and_never_finite_is_too_little_of_it(name: str) -> None:
         log = Log("made-up", "JSONL", pd.DataFrame(), nonfinite=logged)
         if logged and len(logged) == len(names):
             assert log.has(*names)
-            assert (read(name, log)[0] is None) == (name != "not-finite")
-
-
-# --- how quantities go together, and what texts say
-
-
-def test_a_gap_that_comes_and_goes_is_a_sampler_that_is_synced_rarely() -> None:
-    shown = CHECKS["sampler-drifts"].on(log_of(sampler_gap=[0.0, 0.1, 0.3, 0.0] * 3 + [0.0]))
-    assert shown is not None
-    assert shown.strength == LARGE
-    assert "again and again" in shown.sentence
-
-
-def test_what_is_sampled_is_not_said_to_stand_still_where_the_sampler_is_known() -> None:
-    log = log_of(
-        kl=[1.6] * 12, sampler_gap=[0.0] * 12, reward=LEVEL, reward_std=LEVEL, length=LEVEL
-    )
-    assert read("moves-in-vain", log)[0] is None
+            assert (strength(name, log) is None) == (name != "not-finite")
 
 
 def test_advantages_of_what_is_good_alone_are_found() -> None:
-    shown = CHECKS["advantages-of-others"].on(groups_of_4(advantage=lambda g, c: float(c % 2)))
-    assert shown is not None
-    assert shown.strength == LARGE
-    assert "exactly 0" in shown.sentence
+    reading = shown("advantages-of-others", groups_of_4(advantage=lambda g, c: float(c % 2)))
+    assert reading.strength == LARGE
+    assert "exactly 0" in reading.sentence
 
 
-@pytest.mark.parametrize(("cut", "strength"), [(2, MILD), (1, 0), (10, LARGE)])
+@pytest.mark.parametrize(("cut", "found"), [(2, MILD), (1, 0), (10, LARGE)])
 @pytest.mark.parametrize("side", ["beginning", "end"])
 def test_prompts_without_their_beginning_or_end_are_found_by_the_template(
-    cut: int, strength: int, side: str
+    cut: int, found: int, side: str
 ) -> None:
     whole = "<|im_start|>user\nWhat?<|im_end|>\n<|im_start|>assistant\n"
     part = whole[20:] if side == "beginning" else whole[:20]
     prompts = [part if n < cut else whole for n in range(10)]
-    found = pd.DataFrame({"step": 1.0, "prompt": prompts, "completion": "x"})
-    shown = CHECKS["prompt-cut"].on(Log("made-up", "JSONL", found))
-    assert shown is not None
-    assert shown.strength == strength
-    assert not strength or side in shown.sentence
-
-
-@pytest.mark.parametrize(("falls", "strength"), [(0.31, LARGE), (0.29, 0)])
-def test_a_small_part_that_is_given_up_for_a_large_one_is_found(
-    falls: float, strength: int
-) -> None:
-    """By the scale of the largest part, nothing falls."""
-    large = [0.0] * 4 + [50.0] * 4 + [100.0] * 4
-    small = [0.5] * 4 + [0.4] * 4 + [0.5 * (1 - falls)] * 4
-    log = Log("made-up", "JSONL", pd.DataFrame(), parts=table({"length": large, "answer": small}))
-    assert read("part-given-up", log)[0] == strength
-    assert read("parts-pull-apart", log)[0] == 0
+    rollouts = pd.DataFrame({"step": 1.0, "prompt": prompts, "completion": "x"})
+    reading = shown("prompt-cut", Log("made-up", "JSONL", rollouts))
+    assert reading.strength == found
+    assert not found or side in reading.sentence
 
 
 def test_parts_that_conflict_and_do_not_fall_cost_nothing() -> None:
-    apart: dict[str, Any] = {
-        "part/a": lambda g, c: float(c % 2),
-        "part/b": lambda g, c: float((c + 1) % 2),
-    }
-    log = groups_of_4(**apart)
-    assert read("parts-conflict", log)[0] == LARGE
-    still = Log("made-up", "JSONL", log.completions, parts=table({"a": WAVES, "b": WAVES}))
-    assert read("parts-conflict", still)[0] == 0
-    falls = Log("made-up", "JSONL", log.completions, parts=table({"a": UP, "b": UP[::-1]}))
-    assert read("parts-conflict", falls)[0] == LARGE
+    both: dict[str, Any] = {"part/a": lambda g, c: float(c % 2)}
+    both["part/b"] = lambda g, c: float((c + 1) % 2)
+    log = groups_of_4(**both)
+    assert strength("parts-conflict", log) == LARGE
+    for second, found in ((WAVES, 0), (UP[::-1], LARGE)):
+        parts = table({"a": second[::-1], "b": second})
+        assert strength("parts-conflict", replace(log, parts=parts)) == found
 
 
 @pytest.mark.parametrize(("gap", "first"), [(1.0, "sequence-mismatch"), (2.0, "hidden-context")])

@@ -4,14 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
 from rlvr_debug.causes.unnamed import is_unnamed, unnamed_slug
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_table
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.report.answer import answer
 from rlvr_debug.study.arms import arms
@@ -27,14 +25,19 @@ from tests.study_file import changed
 
 PARAMS = load_params(ROOT / "params.yaml")
 RATES = Rates({}, 0.013, 1e6, "made up")
+ARMS: dict[str, dict[str, Any]] = {
+    "kl-penalty": {"arms": {"kl-beta-0": {}}},
+    "optimizer-no-op": {"arms": {"triple-rate": {}}},
+    "library-functionality": {"arms": {"gsm8k": {}}},
+}
 
 
-def sick(case: dict[str, Any], hypotheses: Any = None, **over: Any) -> Params:
-    """A study of that case and, where nothing else is said, a hypothesis about the KL term."""
-    told = hypotheses or {**dict.fromkeys(PARAMS.arms), "kl-penalty": {"arms": {"kl-beta-0": {}}}}
-    whole: dict[str, Any] = {"faults": [], **case}
-    params = changed(PARAMS, case="sick", cases={"sick": whole}, hypotheses=told, **over)
-    params = filled(params, Path("params.yaml"))
+def sick(case: dict[str, Any], *named: str, **over: Any) -> Params:
+    """A study of that case with these hypotheses of one arm each."""
+    told = {**dict.fromkeys(PARAMS.arms), **{slug: ARMS[slug] for slug in named or ["kl-penalty"]}}
+    changes: dict[str, Any] = {"hypotheses": told, **over}
+    cases = {"sick": {"faults": [], **case}}
+    params = filled(changed(PARAMS, case="sick", cases=cases, **changes), Path("params.yaml"))
     check_references(params, Path("params.yaml"))
     return params
 
@@ -45,20 +48,15 @@ def unnamed(params: Params) -> dict[str, Run]:
 
 def test_a_stage_and_a_setting_that_no_hypothesis_is_about_are_mended_and_tried_alone() -> None:
     params = sick({"faults": ["empty-optimizer"], "training": {"clip": 0.9}})
-    found = unnamed(params)
-    assert list(found) == [
-        "unnamed-optimizer-step",
-        "unnamed-training-clip",
-        "unnamed-optimizer-step-alone",
-        "unnamed-training-clip-alone",
+    told = [
+        (name, arm.design, arm.faults, arm.training.clip) for name, arm in unnamed(params).items()
     ]
-    told = {name: (arm.design, arm.faults, arm.training.clip) for name, arm in found.items()}
-    assert told == {
-        "unnamed-optimizer-step": ("repair", (), 0.9),
-        "unnamed-training-clip": ("repair", ("empty-optimizer",), 0.2),
-        "unnamed-optimizer-step-alone": ("alone", ("empty-optimizer",), 0.2),
-        "unnamed-training-clip-alone": ("alone", (), 0.9),
-    }
+    assert told == [
+        ("unnamed-optimizer-step", "repair", (), 0.9),
+        ("unnamed-training-clip", "repair", ("empty-optimizer",), 0.2),
+        ("unnamed-optimizer-step-alone", "alone", ("empty-optimizer",), 0.2),
+        ("unnamed-training-clip-alone", "alone", (), 0.9),
+    ]
 
 
 def test_rollouts_and_options_are_settings_too_and_what_the_control_lacks_is_taken_away() -> None:
@@ -75,19 +73,11 @@ def test_rollouts_and_options_are_settings_too_and_what_the_control_lacks_is_tak
 
 def test_an_arm_of_a_cause_that_swaps_or_sets_it_is_enough() -> None:
     case = {"faults": ["empty-optimizer"], "training": {"learning_rate": 1e-5, "kl_beta": 0.2}}
-    named: dict[str, Any] = {
-        **dict.fromkeys(PARAMS.arms),
-        "optimizer-no-op": {"arms": {"triple-rate": {}}},
-    }
-    assert {arm.hypothesis for arm in unnamed(sick(case, named)).values()} == {
-        "unnamed-training-kl-beta"
-    }
+    found = unnamed(sick(case, "optimizer-no-op"))
+    assert {arm.hypothesis for arm in found.values()} == {"unnamed-training-kl-beta"}
     # a localiser says where, and never competes as a cause
-    elsewhere: dict[str, Any] = {
-        **dict.fromkeys(PARAMS.arms),
-        "library-functionality": {"arms": {"gsm8k": {}}},
-    }
-    assert len({arm.hypothesis for arm in unnamed(sick(case, elsewhere)).values()}) == 3
+    elsewhere = unnamed(sick(case, "library-functionality"))
+    assert len({arm.hypothesis for arm in elsewhere.values()}) == 3
 
 
 def test_a_study_that_tests_nothing_or_asks_for_none_has_none() -> None:
@@ -107,10 +97,10 @@ def test_an_arm_that_would_win_by_its_budget_or_mean_nothing_is_not_made() -> No
 
 
 def test_an_arm_of_the_user_s_cannot_have_such_a_name() -> None:
-    own: dict[str, Any] = {**dict.fromkeys(PARAMS.arms)}
-    own["kl-penalty"] = {"arms": {"unnamed-kl": {"training": {"kl_beta": 0.0}}}}
+    arm = {"unnamed-kl": {"training": {"kl_beta": 0.0}}}
+    own = {**dict.fromkeys(PARAMS.arms), "kl-penalty": {"arms": arm}}
     with pytest.raises(InputError, match=r"arms\.unnamed-kl' is a reserved name, expected another"):
-        sick({}, own)
+        sick({}, hypotheses=own)
 
 
 def test_the_slug_of_a_stage_or_a_setting_tells_it_and_none_is_a_cause_s() -> None:
@@ -152,18 +142,17 @@ REWARDS = {
 }
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> dict[str, pd.DataFrame]:
-    study = MadeUp(tmp_path, REWARDS, seeds=(0, 1, 2, 3), unnamed=True)
-    return study.tables()
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> MadeUp:
+    made = MadeUp(tmp_path_factory.mktemp("study"), REWARDS, seeds=(0, 1, 2, 3), unnamed=True)
+    made.tables()
+    return made
 
 
-def test_what_no_hypothesis_names_is_located_and_stands_first(
-    tables: dict[str, pd.DataFrame],
-) -> None:
-    verdicts = tables["verdicts"]
-    assert next(iter(verdicts["hypothesis"])) == "unnamed-loss-mask"
-    found = verdicts.set_index("hypothesis")
+def test_what_no_hypothesis_names_is_located_and_stands_first(study: MadeUp) -> None:
+    tables = study.read()
+    found = tables["verdicts"].set_index("hypothesis")
+    assert next(iter(found.index)) == "unnamed-loss-mask"
     assert found.loc["unnamed-loss-mask", "status"] == "located_not_explained"
     assert found.loc["hidden-context", "status"] == "validated"
     said = answer(tables, REPORT_SETTINGS)
@@ -173,43 +162,30 @@ def test_what_no_hypothesis_names_is_located_and_stands_first(
         f"Something in loss_mask that no hypothesis names costs {row['effect']:.2f} "
         f"[{row['ci_low']:.2f}, {row['ci_high']:.2f}] of held-out reward."
     )
+    page = study.report()
+    assert "Something in loss_mask that no hypothesis names costs" in page
+    assert 'id="unnamed-loss-mask"' in page
+    links = [page.index(f'<li><a href="#{slug}">') for slug in said.causes]
+    assert links == sorted(links)
 
 
 def test_what_costs_nothing_is_invalidated_and_stands_in_its_place(tmp_path: Path) -> None:
     attention = {"attention-mask": 0.9, "attention-mask-alone": 0.1}
     harmless = {**REWARDS, **attention, "unnamed-loss-mask": 0.1, "unnamed-loss-mask-alone": 0.9}
-    study = MadeUp(tmp_path, harmless, seeds=(0, 1, 2, 3), unnamed=True)
-    verdicts = study.tables()["verdicts"]
+    verdicts = MadeUp(tmp_path, harmless, seeds=(0, 1, 2, 3), unnamed=True).tables()["verdicts"]
     assert verdicts.set_index("hypothesis").loc["unnamed-loss-mask", "status"] == "invalidated"
     assert list(verdicts["hypothesis"]) == sorted(verdicts["hypothesis"])
 
 
-def test_the_report_has_its_page_and_the_answer_begins_with_it(tmp_path: Path) -> None:
-    study = MadeUp(tmp_path, REWARDS, seeds=(0, 1, 2, 3), unnamed=True)
-    study.tables()
-    study.charts()
-    page = study.report()
-    assert 'id="unnamed-loss-mask"' in page
-    order = [
-        page.index(f'<li><a href="#{slug}">') for slug in ("unnamed-loss-mask", "hidden-context")
-    ]
-    assert order == sorted(order)
-    assert "Something in loss_mask that no hypothesis names costs" in page
-    assert read_table(tmp_path / "tables" / "verdicts.csv")["hypothesis"][0] == "unnamed-loss-mask"
-
-
 def test_what_deviates_in_another_s_trainer_and_no_hypothesis_is_about_is_one_line(
-    tables: dict[str, pd.DataFrame],
+    study: MadeUp,
 ) -> None:
     agrees = {"segment": "rewards", "status": "agrees", "causes": []}
     named = {"segment": "model inputs", "status": "deviates", "causes": ["hidden-context"]}
     other = {"segment": "sampler", "status": "deviates", "causes": ["sampler-mismatch"]}
     line = "The check of the case finds that sampler deviates, which no hypothesis of this study is about"
-    theirs = {**REPORT_SETTINGS, "trainer": "trl"}
-    for segments, settings, said in (
-        ([agrees, named, other], theirs, True),
-        ([agrees, named], theirs, False),
-        # every stage of ours can be swapped
-        ([other], REPORT_SETTINGS, False),
-    ):
-        assert (line in answer(tables, settings, {"segments": segments}).note) == said
+    theirs, tables = {**REPORT_SETTINGS, "trainer": "trl"}, study.read()
+    assert line in answer(tables, theirs, {"segments": [agrees, named, other]}).note
+    assert line not in answer(tables, theirs, {"segments": [agrees, named]}).note
+    # every stage of ours can be swapped
+    assert line not in answer(tables, REPORT_SETTINGS, {"segments": [other]}).note

@@ -59,14 +59,12 @@ def test_every_dependency_is_one_that_the_project_s_own_environments_pin(extra: 
 
 def test_help_loads_nothing_but_the_command_line() -> None:
     """That it takes 0.1 s of a processor rests on this: pandas alone takes a second."""
-    code = (
-        "import sys\n"
-        "before = set(sys.modules)\n"
-        "from rlvr_debug.cli import app\n"
-        "app(['--help'], standalone_mode=False)\n"
-        "tops = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
-        "print(*(tops - sys.stdlib_module_names), file=sys.stderr)"
-    )
+    code = """import sys
+before = set(sys.modules)
+from rlvr_debug.cli import app
+app(['--help'], standalone_mode=False)
+tops = {name.partition('.')[0] for name in set(sys.modules) - before}
+print(*(tops - sys.stdlib_module_names), file=sys.stderr)"""
     done = ran([sys.executable, "-c", code], cwd=ROOT, check=True)
     assert "diagnose" in done.stdout
     of_typer = {"annotated_doc", "click", "shellingham", "typer", "typing_extensions"}
@@ -75,30 +73,20 @@ def test_help_loads_nothing_but_the_command_line() -> None:
 
 def assert_diagnoses_as_the_checkout_does(alone: Call, folder: Path) -> None:
     """folder: the one that `alone` is called in."""
-    of_checkout = caller(folder.with_name("beside"), [sys.executable, "-m", "rlvr_debug.cli"],
-                         PYTHONPATH=str(ROOT / "src"))  # fmt: skip
-    said = [call("diagnose", str(LOG)) for call in (alone, of_checkout)]
-    assert (said[0].returncode, said[0].stderr) == (0, "")
-    assert said[0].stdout == said[1].stdout
-    words = ("diagnose", str(LOG), "--json", "--overlay-out", "mine.yaml")
-    found, expected = (json.loads(call(*words).stdout) for call in (alone, of_checkout))
-    assert found == expected
+    beside = folder.with_name("beside")
+    words = [sys.executable, "-m", "rlvr_debug.cli"]
+    calls = (alone, caller(beside, words, PYTHONPATH=str(ROOT / "src")))
+    said, expected = (call("diagnose", str(LOG)) for call in calls)
+    assert (said.returncode, said.stderr, said.stdout) == (0, "", expected.stdout)
+    told = ("diagnose", str(LOG), "--json", "--overlay-out", "mine.yaml")
+    found, expected_too = (json.loads(call(*told).stdout) for call in calls)
+    assert found == expected_too
     assert found["ranked"][0]["hypothesis"] == "context-truncation"
-    overlays = [
-        (place / "mine.yaml").read_bytes() for place in (folder, folder.with_name("beside"))
-    ]
-    assert overlays[0] == overlays[1]
+    assert (folder / "mine.yaml").read_bytes() == (beside / "mine.yaml").read_bytes()
 
 
 def assert_what_needs_a_checkout_says_so(alone: Call) -> None:
-    for words in (
-        "run",
-        "plan",
-        "check-case",
-        "status",
-        "report",
-        "new-hypothesis x",
-    ):
+    for words in ("run", "plan", "check-case", "status", "report", "new-hypothesis x"):
         done = alone(*words.split())
         assert (done.returncode, done.stdout) == (2, ""), words
         assert done.stderr.startswith("error: ")
@@ -108,8 +96,7 @@ def assert_what_needs_a_checkout_says_so(alone: Call) -> None:
 
 def tracked(folder: Path) -> Path:
     """Return a copy of what git tracks."""
-    command = ["git", "ls-files", "-z"]
-    listed = ran(command, cwd=ROOT)
+    listed = ran(["git", "ls-files", "-z"], cwd=ROOT)
     if listed.returncode:
         pytest.skip("the checkout is no git repository: which files are the project's is not known")
     for name in listed.stdout.split("\0"):
@@ -121,8 +108,7 @@ def tracked(folder: Path) -> Path:
 
 def wheel_of(project: Path, place: Path) -> Path:
     options = ["-q", "--no-deps", "--no-build-isolation", "--wheel-dir", str(place)]
-    command = [sys.executable, "-m", "pip", "wheel", *options, str(project)]
-    subprocess.run(command, check=True)
+    ran([sys.executable, "-m", "pip", "wheel", *options, project], check=True)
     [wheel] = place.glob("*.whl")
     return wheel
 
@@ -139,7 +125,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def names_in(wheel: Path) -> set[str]:
+    """The names of its files; its parameters are the checkout's, and it is small."""
+    assert wheel.stat().st_size < 4e6
     with ZipFile(wheel) as archive:
+        assert archive.read("rlvr_debug/study/params.yaml") == (ROOT / "params.yaml").read_bytes()
         return set(archive.namelist())
 
 
@@ -147,15 +136,11 @@ def names_in(wheel: Path) -> set[str]:
 def test_the_wheel_has_the_data_files_and_the_license_and_nothing_beside_the_library(
     wheel: Path,
 ) -> None:
-    assert wheel.stat().st_size < 4e6
-    with ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if ".dist-info/" not in name}
-        others = set(archive.namelist()) - names
-        assert archive.read("rlvr_debug/study/params.yaml") == (ROOT / "params.yaml").read_bytes()
+    others = {name for name in names_in(wheel) if ".dist-info/" in name}
     copy = wheel.parent / "copy" / "src"
     files = (str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file())
     listed = {name for name in files if ".egg-info/" not in name}
-    assert names == {*listed, "rlvr_debug/checkout.tar.gz"}
+    assert names_in(wheel) - others == {*listed, "rlvr_debug/checkout.tar.gz"}
     assert any(name.endswith("/licenses/LICENSE") for name in others)
 
 
@@ -163,17 +148,14 @@ def test_the_wheel_has_the_data_files_and_the_license_and_nothing_beside_the_lib
 def test_the_sdist_makes_the_same_wheel_as_the_checkout(tmp_path: Path) -> None:
     code = "import setuptools.build_meta as b, sys; b.build_sdist(sys.argv[1])"
     project = tracked(tmp_path / "copy")
-    sdist = [sys.executable, "-c", code, str(tmp_path)]
-    subprocess.run(sdist, cwd=project, capture_output=True, check=True)
+    ran([sys.executable, "-c", code, tmp_path], cwd=project, check=True)
     [archive] = tmp_path.glob("rlvr_debug-*.tar.gz")
     assert archive.stat().st_size < 4e6
     (tmp_path / "unpacked").mkdir()
-    subprocess.run(["tar", "xf", archive, "-C", tmp_path / "unpacked"], check=True)
+    ran(["tar", "xf", archive, "-C", tmp_path / "unpacked"], check=True)
     [unpacked] = (tmp_path / "unpacked").iterdir()
-    of_sdist = wheel_of(unpacked, tmp_path / "of-sdist")
-    assert names_in(of_sdist) == names_in(wheel_of(project, tmp_path / "of-checkout"))
-    with ZipFile(of_sdist) as made:
-        assert made.read("rlvr_debug/study/params.yaml") == (ROOT / "params.yaml").read_bytes()
+    made = [wheel_of(each, tmp_path / f"of-{each.name}") for each in (unpacked, project)]
+    assert names_in(made[0]) == names_in(made[1])
 
 
 def environment(
@@ -182,7 +164,7 @@ def environment(
     """Return an empty environment's programs, and a pip for it. beside: packages of another that it sees too."""
     venv = folder / "venv"
     without = [] if own_pip else ["--without-pip"]  # seconds
-    subprocess.run([sys.executable, "-m", "venv", *without, str(venv)], check=True)
+    ran([sys.executable, "-m", "venv", *without, venv], check=True)
     if beside is not None:
         [packages] = venv.glob("lib/python3*/site-packages")
         (packages / "beside.pth").write_text(f"{beside}\n", encoding="utf-8")
@@ -208,10 +190,17 @@ def versions(pip: Call) -> dict[str, str]:
 
 
 @pytest.mark.heavy
-def test_the_wheel_in_an_empty_environment_diagnoses_a_log(wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("packages", ["newest", "oldest that are asked for"])
+def test_the_wheel_in_an_empty_environment_diagnoses_a_log(
+    packages: str, wheel: Path, tmp_path: Path
+) -> None:
     programs, pip = environment(tmp_path)
-    install(pip, str(wheel))
+    bounds = tmp_path / "bounds.txt"
+    oldest = [line.replace(">=", "==") for line in PROJECT["dependencies"]]
+    bounds.write_text("" if packages == "newest" else "\n".join(oldest), encoding="utf-8")
+    install(pip, str(wheel), "--constraint", str(bounds))
     assert not HEAVY & set(versions(pip))
+    assert versions(pip)["pydantic"].startswith("2.7.") == (packages != "newest")
     alone = caller(tmp_path / "empty", [str(programs / "rlvr-debug")])
     assert alone("--version").stdout == f"rlvr-debug {PROJECT['version']}\n"
     assert_diagnoses_as_the_checkout_does(alone, tmp_path / "empty")
@@ -222,7 +211,7 @@ def test_the_wheel_in_an_empty_environment_diagnoses_a_log(wheel: Path, tmp_path
     for words in (["train.py"], ["--record", "record"]):
         done = alone("check", *words)
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == ("error: torch is not installed: pip install 'rlvr-debug[check]'\n")
+        assert done.stderr == "error: torch is not installed: pip install 'rlvr-debug[check]'\n"
 
 
 @pytest.mark.heavy
@@ -244,24 +233,8 @@ def test_an_empty_folder_becomes_a_folder_of_studies_with_the_shipped_one(
     assert plans[0]["whole"]["trainings"] == plans[1]["whole"]["trainings"] > 0
     assert inner("init").stderr.count("is a checkout") == 1
     for name in ("params.yaml", "workflow/Snakefile", "models/tiny/model.safetensors", "src"):
-        place = ROOT / name
-        assert (here / "studies" / name).is_dir() == place.is_dir()
-        if place.is_file():
-            assert (here / "studies" / name).read_bytes() == place.read_bytes()
-
-
-@pytest.mark.heavy
-def test_with_the_oldest_packages_that_are_asked_for_a_log_is_diagnosed_alike(
-    wheel: Path, tmp_path: Path
-) -> None:
-    programs, pip = environment(tmp_path)
-    oldest = tmp_path / "oldest.txt"
-    lines = [line.replace(">=", "==") for line in PROJECT["dependencies"]]
-    oldest.write_text("\n".join(lines), encoding="utf-8")
-    install(pip, str(wheel), "--constraint", str(oldest))
-    assert versions(pip)["pydantic"].startswith("2.7")
-    alone = caller(tmp_path / "empty", [str(programs / "rlvr-debug")])
-    assert_diagnoses_as_the_checkout_does(alone, tmp_path / "empty")
+        copy, place = here / "studies" / name, ROOT / name
+        assert copy.is_dir() if place.is_dir() else copy.read_bytes() == place.read_bytes()
 
 
 SCRIPT = f"""

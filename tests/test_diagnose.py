@@ -338,7 +338,7 @@ def test_the_command_prints_text_json_and_one_line_for_bad_input(tmp_path: Path)
     assert f"rlvr-debug plan --overlay {overlay}" in done.stderr
     assert load_params(ROOT / "params.yaml", overlay).trainer == "trl"
     text = overlay.read_bytes()
-    again = run(*told, "--json")
+    again = run(*told[:-1], str(tmp_path / "not-written.html"), "--json")
     assert (again.returncode, again.stdout) == (2, "")
     assert again.stderr.splitlines()[-1].startswith(f"error: {overlay}: the file exists")
     assert overlay.read_bytes() == text

@@ -9,7 +9,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import read_log
 from rlvr_debug.report.diagnosis_page import comparison_html, diagnosis_html
-from rlvr_debug.report.offline import templates
 from tests.test_consoles import FORMS, NOISE, shown
 
 COUNT = 200
@@ -275,11 +273,7 @@ def diagnosed(path: Path) -> bool:
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_broken_log_is_one_clear_line_or_a_diagnosis(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # to compile them again for each page takes longer than all else
-    monkeypatch.setattr("rlvr_debug.report.diagnosis_page.templates", cache(templates))
+def test_a_broken_log_is_one_clear_line_or_a_diagnosis(tmp_path: Path) -> None:
     outcomes: Counter[bool] = Counter()
     for seed in range(COUNT):
         place = tmp_path / str(seed)

@@ -94,6 +94,24 @@ def test_links_that_lead_nowhere_and_a_page_without_its_place_fail_the_build(
     assert f"Aborted with {len(warnings)} warnings in strict mode" in done.stdout
 
 
+def links(page: str) -> set[str]:
+    """Return the files that a page links to, from the project's root, without images."""
+    found = re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s#]+)", pages()[page])
+    inside = {link for link in found if not link.startswith("https://")}
+    return {str((ROOT / page).parent.joinpath(link).relative_to(ROOT)) for link in inside}
+
+
+def test_the_readme_leads_to_every_page_by_at_most_25_links() -> None:
+    first = links("README.md")
+    assert len(re.findall(r"(?<!!)\[[^\]]*\]\(", pages()["README.md"])) <= 25
+    assert [link for link in first if not (ROOT / link).is_file()] == []
+    reached, to_do = {"README.md"}, first & pages().keys()
+    while to_do := to_do - reached:
+        reached |= to_do
+        to_do = {link for page in to_do for link in links(page)} & pages().keys()
+    assert pages().keys() - reached == set()
+
+
 # --- paths
 
 TREES = re.compile(

@@ -1,8 +1,10 @@
 """A run's log is read whatever wrote it: a trainer, another framework, or a logger by its maker's library."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -230,6 +232,16 @@ def test_what_openrlhf_s_logger_writes_is_read() -> None:
 KEPT = ROOT / "tests" / "loggers" / "run-0.31.0.wandb"
 
 
+WANDB = f"""
+import wandb
+quiet = wandb.Settings(console="off", disable_git=True, x_disable_stats=True, x_disable_meta=True)
+run = wandb.init(project="p", settings=quiet)
+for step in range(1, {ROWS} + 1):
+    run.log({{"train/reward": 0.5, "train/kl": 0.01 * step, "train/global_step": step}})
+run.finish()
+"""
+
+
 def events(folder: Path) -> Path:
     """Write a file as TRL's trainer does by report_to="tensorboard", and return its path."""
     from torch.utils.tensorboard import SummaryWriter
@@ -264,6 +276,16 @@ def test_a_run_that_went_on_in_another_file_of_events_is_one(tmp_path: Path) -> 
     for number in (1, 2):
         events(tmp_path / "later").rename(tmp_path / f"events.out.tfevents.{number}.host")
     assert read_log(tmp_path).series("kl").size == ROWS
+
+
+@pytest.mark.heavy
+def test_a_run_that_wandb_keeps_offline_is_read_as_it_lies_there(tmp_path: Path) -> None:
+    given = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    subprocess.run([sys.executable, "-c", WANDB], cwd=tmp_path, env=given, check=True, timeout=120)
+    for place in (tmp_path, tmp_path / "wandb"):
+        log = read_log(place)
+        assert log.kind == "a run of Weights & Biases"
+        assert log.series("kl") == pytest.approx([0.01 * n for n in range(1, ROWS + 1)])
 
 
 def test_a_run_of_weights_and_biases_is_read_as_it_lies_there(tmp_path: Path) -> None:

@@ -96,6 +96,8 @@ def diagnose(
     for option, file in (("--html", html), ("--overlay-out", overlay_out)):
         if file is not None:
             writable(file, option)
+    if overlay_out and overlay_out.exists():
+        raise InputError(f"{overlay_out}: the file exists; choose another name")
     if str(path) == "-" and sys.stdin.isatty():
         print("Paste the log, then press Ctrl-D.", file=sys.stderr)
     first, *_, second = 2 * (run or [""])

@@ -59,6 +59,8 @@ def wandb_rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
     except Exception as error:  # assertions and protobuf's errors, of a file that is broken
         found = short(str(error)) if str(error) else "another format, or nothing"
         raise InputError(f"{path}: expected a run of Weights & Biases, found: {found}") from None
+    finally:
+        store.close()
 
 
 def _history(store: Any, record_of: Any) -> tuple[list[dict[str, Any]], bool]:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def policy(scripts: Sequence[str] = ()) -> str:
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {own}; base-uri 'none'; form-action 'none'"
 
 
+@cache
 def templates() -> jinja2.Environment:
     """Return the environment of the templates: what is written into a page is text, and a name without a value an error."""
     return jinja2.Environment(

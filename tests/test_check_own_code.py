@@ -15,7 +15,16 @@ from transformers import TrainerCallback
 
 import rlvr_debug
 from benchmarks.check.faults.ways import LOGPS
-from tests.test_check import ROWS, built, checked, consequence, overriding, placed, statuses
+from tests.test_check import (
+    ROWS,
+    built,
+    checked,
+    consequence,
+    names,
+    overriding,
+    placed,
+    statuses,
+)
 
 GROWING = [
     {**row, "prompt": [{"role": "user", "content": "And " * n}]} for n, row in enumerate(ROWS)
@@ -433,3 +442,44 @@ def keeps(trainer: Any, usual: Any, *given: Any, **_: Any) -> None:
 def test_a_trainer_that_saves_what_it_saved_first_is_told() -> None:
     answer = placed(built(keeps), "saved weights")
     assert "the weights of the beginning" in answer["answer"]
+
+
+def generating(prompts: Any, trainer: Any) -> dict[str, Any]:
+    """Roll out by the policy's own `generate`, as it stands in training."""
+    tokenizer, model = trainer.processing_class, trainer.accelerator.unwrap_model(trainer.model)
+    told = {"add_generation_prompt": True, "return_dict": False}
+    rows = [tokenizer.apply_chat_template(prompt, **told) for prompt in prompts]
+    width = max(map(len, rows))
+    pads = [[tokenizer.pad_token_id] * (width - len(row)) for row in rows]
+    ids = torch.tensor([pad + row for pad, row in zip(pads, rows, strict=True)])
+    mask = torch.tensor([[0] * len(pad) + [1] * (width - len(pad)) for pad in pads])
+    out = model.generate(
+        input_ids=ids,
+        attention_mask=mask,
+        generation_config=trainer.generation_config,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    new = out.sequences[:, width:]
+    logprobs = chosen(torch.stack(out.scores, 1).log_softmax(-1), new).tolist()
+    counts = [(*(each == tokenizer.eos_token_id), True).index(True) + 1 for each in new]
+    return {
+        "prompt_ids": rows,
+        "completion_ids": [row[:count] for row, count in zip(new.tolist(), counts, strict=True)],
+        "logprobs": [row[:count] for row, count in zip(logprobs, counts, strict=True)],
+    }
+
+
+@pytest.mark.parametrize(("checkpointing", "first"), [(False, None), (True, "sampler")])
+def test_generate_under_gradient_checkpointing_is_told_from_generate_without(
+    checkpointing: bool, first: str | None
+) -> None:
+    """A rollout function of an outsider's healthy script sampled each token from the one before it alone, which its author did not know."""
+    trainer = built(
+        gradient_checkpointing=checkpointing, options={"rollout_func": generating}, bf16=False
+    )
+    trainer.train_dataset = datasets.Dataset.from_list(GROWING)
+    answer = placed(trainer, first)
+    if first:
+        assert names(answer) == ["each token is drawn from the one before it alone"]
+        assert "gradient_checkpointing_disable()" in answer["next"]

@@ -129,13 +129,19 @@ class Network:
         outputs: Sequence[list[int]],
         sampling: Sampling,
         precision: Precision = EXACT,
+        unread: Sequence[bool] = (),
     ) -> list[list[float]]:
-        """Return log-probabilities of each output token, in the distribution that the sampler draws from."""
+        """Return log-probabilities of each output token, in the distribution that the sampler draws from.
+
+        unread: whether a row's tokens may attend to none, not even themselves.
+        """
         found: list[list[float]] = []
         for start in range(0, len(prompts), _ROWS):
             rows = list(zip(prompts[start:], outputs[start:], strict=True))[:_ROWS]
             ids = pad_sequence([torch.tensor([*p, *o]) for p, o in rows], batch_first=True)
-            logits = self.logits(weights, Forward(ids), precision)
+            hidden = torch.tensor(unread[start : start + _ROWS])
+            mask = (~hidden[:, None]).long().expand_as(ids) if unread else None
+            logits = self.logits(weights, Forward(ids, mask), precision)
             for (prompt, output), row, own in zip(rows, logits, ids, strict=True):
                 places = slice(len(prompt) - 1, len(prompt) + len(output) - 1)
                 drawn = drawn_from(row[places], own, len(prompt), sampling)

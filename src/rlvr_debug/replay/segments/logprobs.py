@@ -101,9 +101,10 @@ def compare_sampler(
     updates_ago: int = 0,
     reference: bool = False,
     begun: str = "",
+    blind: bool = False,
     **cuts: Any,
 ) -> judge.Gap | None:
-    """begun: in the names of those weights that are of the beginning."""
+    """begun: in the names of those weights that are of the beginning. blind: each token was drawn from the one before alone."""
     record = network.record
     weights = record.reference if reference else _weights_before(network, call.weights, updates_ago)
     asked = seen(call.used)
@@ -117,11 +118,17 @@ def compare_sampler(
         weights = {name: first[name] if begun in name else held for name, held in weights.items()}
     rows = record.chosen(len(call.prompts)).tolist()
     prompts, outputs = ([each[row] for row in rows] for each in (call.prompts, call.outputs))
+    unread: list[bool] = []
+    if blind:  # the first token is still drawn from the whole prompt, and of a mask its first column is read, of padding
+        width, pairs = max(map(len, call.prompts)), [*zip(prompts, outputs, strict=True)]
+        unread = [bool(n) and len(p) < width for p, o in pairs for n in range(len(o))]
+        prompts = [o[n - 1 : n] or p for p, o in pairs for n in range(len(o))]
+        outputs = [[token] for o in outputs for token in o]
     # a sampler that the loss is corrected for may be coarser than the trainer: an engine computes in bfloat16
     corrected = bool(record.settings.importance_correction)
     coarse = "bfloat16" if corrected else record.settings.precision
     exact, rounded = (
-        _flat(network.sampled(weights, prompts, outputs, sampling, precision))
+        _flat(network.sampled(weights, prompts, outputs, sampling, precision, unread))
         for precision in (EXACT, coarse)
     )
     return root_mean_square(_flat([call.logprobs[row] for row in rows]), exact, rounded, coarse)

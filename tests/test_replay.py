@@ -165,7 +165,7 @@ def test_what_to_do_next_is_about_the_segment_that_deviates_or_the_variant_itsel
     advice = {each.name: next_for(each.name) for each in SEGMENTS if each.name != "effect"}
     assert len(set(advice.values())) == len(SEGMENTS) - 1
     own = {v.name for name in advice for v in variants_of(name) if v.next}
-    assert own == {"weights are kept in bfloat16", "another learning rate than the schedule's"}
+    assert own >= {"weights are kept in bfloat16", "another learning rate than the schedule's"}
     assert next_for("clip", "scaled down further than the limit asks") == advice["clip"]
     assert "float32" in next_for("optimizer step", "weights are kept in bfloat16")
 
@@ -184,7 +184,7 @@ def test_every_variant_can_be_tried_on_every_kind_of_instance(healthy: Record) -
     for segment in SEGMENTS:
         # the last one of each kind, which has most before it
         kinds = {
-            getattr(instance.compare, "func", instance.compare.__qualname__): instance
+            getattr(instance.compare, "func", instance.compare): instance
             for instance in segment.instances(healthy, network)
         }
         for instance in kinds.values():

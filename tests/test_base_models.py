@@ -1,11 +1,11 @@
-"""Base models as they come: of every family, in shards, with tied embeddings, in 16 bits, from the hub; others are refused."""
+"""Base models as they come: in shards, with tied embeddings, in 16 bits, from the hub."""
 
 import json
 import os
 import re
 import shutil
+import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -26,37 +26,33 @@ from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.grpo.logprobs import token_logprobs
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.jobs import Evaluation, Sampling
-from rlvr_debug.models.architectures import FAMILIES, Architecture, why_unread
 from rlvr_debug.models.base_model import load_model, load_weights, model_config, trained_weights
 from rlvr_debug.models.places import BaseModel, base_model, weight_files
 from rlvr_debug.processes import variables_apart
 from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.sampling.generate import GenerateSampler, base_sampler
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers.base import Job
 from rlvr_debug.trainers.own.training import load_policy, train_run
 from rlvr_debug.venvs import build_venv
-from tests.families import MODELS, OTHERS, save_family
 from tests.hub import COMMIT, Hub, serving, variables_of
 from tests.shared import ran
 from tests.small import random_reward
 from tests.study_file import refused as refused_overlay
 
 TINY = ROOT / "models" / "tiny"
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 PARAMS = load_params(ROOT / "params.yaml")
-RandomModel = Callable[..., Any]
+EOS = 39
 Saved = Callable[..., Path]
 
 
 @pytest.fixture
-def saved(random_model: RandomModel, tmp_path: Path) -> Saved:
+def saved(random_model: Callable[..., Any], tmp_path: Path) -> Saved:
     """(tied, shards) -> the folder of a random model, as transformers saves it."""
 
-    def save(tied: bool, shards: bool) -> Path:
-        model = random_model(3, tie_word_embeddings=tied, num_key_value_heads=2)
+    def save(tied: bool, shards: bool, **config: Any) -> Path:
+        model = random_model(3, tie_word_embeddings=tied, num_key_value_heads=2, **config)
         folder = tmp_path / f"{tied}-{shards}"
         model.save_pretrained(folder, max_shard_size="20KB" if shards else "1GB")
         return folder
@@ -64,15 +60,9 @@ def saved(random_model: RandomModel, tmp_path: Path) -> Saved:
     return save
 
 
-@pytest.fixture
-def gpt2(random_model: RandomModel, tmp_path: Path) -> Any:
-    """A model that our own sampler does not read, whose folder is `tmp_path`."""
-    return save_family(tmp_path, "gpt2", random_model)
-
-
-def change(file: Path, **values: Any) -> None:
-    """Give keys of a file in JSON other values."""
-    file.write_text(json.dumps({**read_json(file), **values}))
+KINDS = pytest.mark.parametrize(
+    ("tied", "shards"), [(False, False), (False, True), (True, False), (True, True)]
+)
 
 
 # --- what is shipped
@@ -154,65 +144,34 @@ def test_transformers_4_reads_the_shipped_models_as_transformers_5_does(name: st
 # --- what is loaded
 
 
-def assert_as_in_transformers(folder: Path, sampler: InProcessSampler | GenerateSampler) -> Any:
-    """Trainer and sampler say what transformers says; return the trainer's model."""
-    oracle = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    ours = load_model(folder, "sdpa")
-    assert type(ours) is type(oracle)
-    assert not ours.training
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, min(256, oracle.config.vocab_size), (3, 90), generator=generator)
-    everything = torch.ones_like(ids)
-    with torch.no_grad():
-        expected = oracle(ids).logits
-        assert torch.equal(ours(ids).logits, expected)
-        chosen = expected.log_softmax(-1)[:, :-1].gather(2, ids[:, 1:, None])[..., 0]
-        trained = token_logprobs(ours, ids, everything, everything)[:, 1:]
-    assert torch.allclose(trained, chosen, rtol=0, atol=1e-5)
-    # read at once, and read token by token behind a cache
-    assert torch.allclose(torch.tensor(sampler.logprobs(ids.tolist())), chosen, rtol=0, atol=1e-5)
-    prompt = ids[0, :40].tolist()
-    [sample] = sampler.sample(
-        [Request(0, prompt, None)], temperature=1.0, max_new_tokens=40, seed=0
-    )
-    [whole] = sampler.logprobs([prompt + sample.ids])
-    step_by_step = torch.tensor(sample.logprobs)
-    assert torch.allclose(step_by_step, torch.tensor(whole[39:]), rtol=0, atol=1e-5)
-    return ours
-
-
-def test_a_model_of_every_family_is_among_those_that_are_tested() -> None:
-    assert {told["model_type"] for told in MODELS.values()} == FAMILIES.keys()
-
-
-@pytest.mark.parametrize("name", [*MODELS, *OTHERS])
-def test_trainer_and_sampler_say_what_transformers_says_of_each_family(
-    random_model: RandomModel, tmp_path: Path, name: str
-) -> None:
-    save_family(tmp_path, name, random_model)
-    assert bool(why_unread(read_json(tmp_path / "config.json"))) == (name in OTHERS)
-    with warnings.catch_warnings(record=True) as warned:
-        sampler = base_sampler(tmp_path, Chat(tmp_path))
-    slower = [each for each in warned if "from transformers' generate" in str(each.message)]
-    assert isinstance(sampler, GenerateSampler) == bool(slower) == (name in OTHERS)
-    assert_as_in_transformers(tmp_path, sampler)
-
-
-@pytest.mark.parametrize(
-    ("tied", "shards"), [(False, False), (False, True), (True, False), (True, True)]
-)
+@KINDS
 def test_a_model_as_transformers_saves_it_says_what_transformers_does(
     saved: Saved, tied: bool, shards: bool
 ) -> None:
     folder = saved(tied, shards)
     assert (folder / "model.safetensors").exists() != shards
-    weights = load_weights(folder / "model.safetensors")
-    assert ("lm_head.weight" in weights) != tied
-    model = assert_as_in_transformers(
-        folder, InProcessSampler(model_config(folder), weights, ends={39})
+    assert ("lm_head.weight" in load_weights(folder / "model.safetensors")) != tied
+    prompt = [5, 9, 2, 30]
+    sampler = InProcessSampler(
+        model_config(folder), load_weights(folder / "model.safetensors"), ends={EOS}
     )
-    # a tied one is trained as one tensor
-    assert (model.lm_head.weight is model.model.embed_tokens.weight) == tied
+    [sample] = sampler.sample(
+        [Request(0, prompt, None)], temperature=1.0, max_new_tokens=12, seed=0
+    )
+    ids = torch.tensor([prompt + sample.ids])
+    oracle = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.no_grad():
+        expected = oracle(ids).logits.log_softmax(-1)[0, :-1].gather(1, ids[0, 1:, None])[:, 0]
+        wanted = torch.ones_like(ids)
+        ours = token_logprobs(load_model(folder, "sdpa"), ids, wanted, wanted)[0, 1:]
+    assert torch.allclose(ours, expected, atol=1e-5)
+    assert torch.allclose(torch.tensor(sample.logprobs), expected[3:], atol=1e-4)
+
+
+def test_a_tied_model_is_trained_as_one_tensor(saved: Saved) -> None:
+    model = load_model(saved(True, True), "sdpa")
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert not model.training
 
 
 def test_a_loaded_model_keeps_no_path_of_this_machine(saved: Saved) -> None:
@@ -223,61 +182,83 @@ def test_a_loaded_model_keeps_no_path_of_this_machine(saved: Saved) -> None:
     assert not adapter.config.base_model_name_or_path
 
 
-# --- from end to end
+# --- what is refused
 
 
-def trained_and_judged(folder: Path, run: Run, environment: str) -> list[dict[str, Any]]:
-    """Train the model in that folder on a few rows, beside it, and judge it; return the metrics."""
-    data, out = folder.with_name("data"), folder.with_name("out")
-    prepare(environment, {**PARAMS.data_settings(environment), "rows": 40, "heldout": 4}, data)
-    told = {**PARAMS.settings(environment), "max_new_tokens": 8}
-    run = replace(run, environment=environment)
-    train_run(Job(run, told, folder, data / "train.jsonl", out, PARAMS.diagnostics))
-    saved, judged = out / "model.safetensors", out / "judged.json"
-    for weights in (None, saved):
-        heldout = data / "heldout.jsonl"
-        job = Evaluation(environment, told, folder, weights, heldout, 1.0, 0, Sampling())
-        evaluate_model(job, judged)
-        assert read_json(judged)["rows"] == 4
-    before = load_weights(folder / "model.safetensors")
-    after = trained_weights(saved, folder)
-    moved = {name for name in before if not torch.equal(before[name], after[name])}
-    # Qwen3's norms of heads are among all weights, and in no adapter
-    linear = ("_proj.weight", "c_attn.weight", "c_fc.weight")
-    assert moved == {name for name in before if not run.training.lora_r or name.endswith(linear)}
-    metrics = [row for _, row in read_jsonl(out / "metrics.jsonl")]
-    assert len(metrics) == run.training.steps
-    return metrics
+def refused(folder: Path) -> set[str]:
+    """What both ways to load it say."""
+    said = set()
+    for load in (
+        lambda: load_model(folder, "sdpa"),
+        lambda: load_weights(folder / "model.safetensors"),
+    ):
+        with pytest.raises(InputError) as caught:
+            load()
+        said.add(str(caught.value))
+    return said
+
+
+def test_a_shard_that_is_missing_is_one_line(saved: Saved) -> None:
+    folder = saved(False, True)
+    gone = sorted(folder.glob("*.safetensors"))[1]
+    gone.unlink()
+    index = folder / "model.safetensors.index.json"
+    assert refused(folder) == {f"{gone}: no such file, expected a shard that {index} names"}
+
+
+def test_a_shard_that_was_cut_short_is_one_line(saved: Saved) -> None:
+    folder = saved(False, True)
+    part = sorted(folder.glob("*.safetensors"))[1]
+    part.write_bytes(part.read_bytes()[:-8])
+    assert all("found: Error while deserializing header" in said for said in refused(folder))
 
 
 @pytest.mark.parametrize(
-    ("name", "lora_r"), [("qwen3", 0), ("gpt2", 0), *((name, 4) for name in (*MODELS, *OTHERS))]
+    "names",
+    [{}, [], {"a": 1}, {"a": "../model-00001-of-00002.safetensors"}, {"a": "/etc/hostname"}, None],
+    ids=str,
 )
-def test_a_family_is_trained_and_judged_from_end_to_end(
-    random_model: RandomModel, tmp_path: Path, name: str, lora_r: int
-) -> None:
-    save_family(tmp_path / "model", name, random_model)
-    for row in trained_and_judged(tmp_path / "model", random_reward(lora_r=lora_r), "gsm8k"):
-        # the trainer trains on what the sampler said, after updates too
-        assert row["sampler_gap/max_abs"] < 1e-4
-        assert row["grad_norm"] > 0
+def test_an_index_makes_nobody_read_outside_of_the_model_s_folder(saved: Saved, names: Any) -> None:
+    folder = saved(False, True)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": names}))
+    assert refused(folder) == {
+        f"{index}: expected 'weight_map' with a file of this folder for each tensor"
+    }
 
 
-@pytest.mark.parametrize(("tied", "shards"), [(False, True), (True, False)])
-def test_a_model_in_16_bits_is_trained_and_judged_from_end_to_end(
-    talkative: Callable[[int], Any], tmp_path: Path, tied: bool, shards: bool
-) -> None:
-    folder = tmp_path / "model"
-    model = talkative(0)
-    model.config.tie_word_embeddings = tied
-    if tied:
-        model.lm_head.weight = model.model.embed_tokens.weight
-    # as real ones are
-    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="50KB" if shards else "1GB")
-    for name in TOKENIZER:
-        shutil.copy(TINY / name, folder)
-    run = random_reward(lora_r=4, bf16=True, group_size=2, save_steps=1)
-    trained_and_judged(folder, run, "musique")
+def test_a_tensor_that_the_index_names_and_no_shard_has_is_one_line(saved: Saved) -> None:
+    folder = saved(False, True)
+    index = folder / "model.safetensors.index.json"
+    names = read_json(index)
+    names["weight_map"]["model.extra.weight"] = names["weight_map"]["model.norm.weight"]
+    index.write_text(json.dumps(names))
+    with pytest.raises(InputError, match=r"tensor 'model.extra.weight' is in no shard"):
+        load_weights(folder / "model.safetensors")
+
+
+def test_weights_of_another_model_are_one_line(saved: Saved) -> None:
+    folder = saved(False, False)
+    config = read_json(folder / "config.json")
+    for layers, said in (
+        (3, "missing tensor model.layers.2"),
+        (1, "unexpected tensor model.layers.1"),
+    ):
+        change = {"num_hidden_layers": layers, "layer_types": ["full_attention"] * layers}
+        (folder / "config.json").write_text(json.dumps({**config, **change}))
+        with pytest.raises(InputError, match=said):
+            load_model(folder, "sdpa")
+
+
+def test_an_output_layer_that_is_not_the_embedding_is_not_called_tied(saved: Saved) -> None:
+    folder = saved(False, False)
+    config = read_json(folder / "config.json")
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    with pytest.raises(InputError, match=r"lm_head.weight differs from model.embed_tokens.weight"):
+        load_model(folder, "sdpa")
+
+
+# --- a frozen base in 16 bits
 
 
 def test_only_weights_that_nothing_moves_are_held_in_16_bits() -> None:
@@ -302,173 +283,39 @@ def test_only_weights_that_nothing_moves_are_held_in_16_bits() -> None:
         assert all(torch.equal(weights[name], original[name]) for name in original)
 
 
-# --- any other architecture
-
-
-def test_what_the_sampler_draws_follows_the_model_and_the_seed(gpt2: Any, tmp_path: Path) -> None:
-    """Of many draws of one token, as often as the model says; what a generation_config.json asks for is not heard."""
-    (tmp_path / "generation_config.json").write_text('{"top_k": 1, "repetition_penalty": 9.0}')
-    sampler = GenerateSampler(tmp_path, [gpt2.config.eos_token_id], "gpt2")
-    prompts = [[5, 9, 2], [30, 1, 7, 8, 4, 3]]  # of two lengths
-    asked = [Request(n, prompts[n % 2], None) for n in range(2000)]
-    first = sampler.sample(asked, temperature=0.7, max_new_tokens=1, seed=4)
-    assert first == sampler.sample(asked, temperature=0.7, max_new_tokens=1, seed=4)
-    assert first != sampler.sample(asked, temperature=0.7, max_new_tokens=1, seed=5)
-    for which, prompt in enumerate(prompts):
-        with torch.no_grad():
-            expected = (gpt2(torch.tensor([prompt])).logits[0, -1] / 0.7).softmax(-1)
-        drawn = torch.tensor([sample.ids[0] for sample in first[which::2]])
-        shares = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
-        assert float((shares - expected).abs().sum()) < 0.5
-        for sample in first[which::2]:
-            assert sample.logprobs[0] == pytest.approx(
-                float(expected[sample.ids[0]].log()), abs=1e-4
-            )
-    [greedy] = sampler.sample(asked[:1], temperature=0.0, max_new_tokens=1, seed=0)
-    with torch.no_grad():
-        plain = gpt2(torch.tensor([prompts[0]])).logits[0, -1].log_softmax(-1)
-    assert greedy.ids == [int(plain.argmax())]
-    assert greedy.logprobs[0] == pytest.approx(float(plain.max()), abs=1e-4)
-
-
-def test_a_reply_ends_with_the_token_that_ends_it(gpt2: Any, tmp_path: Path) -> None:
-    ends = set(range(0, 256, 3))
-    sampler = GenerateSampler(tmp_path, ends, "gpt2")
-    asked = [Request(n, [5, 9, 2], None) for n in range(50)]
-    samples = sampler.sample(asked, temperature=1.0, max_new_tokens=4, seed=0)
-    assert {len(sample.ids) for sample in samples} == {1, 2, 3, 4}
-    for sample in samples:
-        assert len(sample.logprobs) == len(sample.ids)
-        assert sample.stopped == (sample.ids[-1] in ends)
-        assert not ends & set(sample.ids[:-1])
-        assert sample.stopped or len(sample.ids) == 4
-
-
-def test_more_tokens_than_the_model_has_positions_are_one_line(gpt2: Any, tmp_path: Path) -> None:
-    sampler = GenerateSampler(tmp_path, {0}, "gpt2")
-    asked = [Request(0, [1] * 2040, None)]
-    with pytest.raises(
-        InputError,
-        match=r"a conversation and its reply have 2056 tokens, .* at most the model's 2048",
-    ):
-        sampler.sample(asked, temperature=1.0, max_new_tokens=16, seed=0)
-
-
-def test_weights_of_another_model_are_refused_by_name(gpt2: Any, tmp_path: Path) -> None:
-    sampler = GenerateSampler(tmp_path, {0}, "gpt2")
-    weights = sampler.weights()
-    assert "lm_head.weight" in weights
-    dropped = {k: v for k, v in weights.items() if k != "transformer.h.1.ln_1.bias"}
-    for wrong in (dropped, {**weights, "more": torch.zeros(1)}):
-        with pytest.raises(
-            InputError, match=r"tensor '(transformer.h.1.ln_1.bias|more)' is in only one"
-        ):
-            sampler.load(wrong)
-    sampler.load(load_weights(tmp_path / "model.safetensors"))
-
-
-# --- what is refused
-
-
-def refused(folder: Path) -> set[str]:
-    """What both ways to load it say."""
-    said = set()
-    for load in (
-        lambda: load_model(folder, "sdpa"),
-        lambda: load_weights(folder / "model.safetensors"),
-    ):
-        with pytest.raises(InputError) as caught:
-            load()
-        said.add(str(caught.value))
-    return said
-
-
-def test_a_shard_that_was_cut_short_or_is_missing_is_one_line(saved: Saved) -> None:
-    folder = saved(False, True)
-    part = sorted(folder.glob("*.safetensors"))[1]
-    part.write_bytes(part.read_bytes()[:-8])
-    assert all("found: Error while deserializing header" in said for said in refused(folder))
-    part.unlink()
-    index = folder / "model.safetensors.index.json"
-    assert refused(folder) == {f"{part}: no such file, expected a shard that {index} names"}
-
-
-@pytest.mark.parametrize(
-    "names",
-    [{}, [], {"a": 1}, {"a": "../model-00001-of-00002.safetensors"}, {"a": "/etc/hostname"}, None],
-    ids=str,
-)
-def test_an_index_makes_nobody_read_outside_of_the_model_s_folder(saved: Saved, names: Any) -> None:
-    folder = saved(False, True)
-    index = folder / "model.safetensors.index.json"
-    change(index, weight_map=names)
-    assert refused(folder) == {
-        f"{index}: expected 'weight_map' with a file of this folder for each tensor"
-    }
-
-
-def test_a_tensor_that_the_index_names_and_no_shard_has_is_one_line(saved: Saved) -> None:
-    folder = saved(False, True)
-    index = folder / "model.safetensors.index.json"
-    names = read_json(index)["weight_map"]
-    change(index, weight_map={**names, "model.extra.weight": names["model.norm.weight"]})
-    with pytest.raises(InputError, match=r"tensor 'model.extra.weight' is in no shard"):
-        load_weights(folder / "model.safetensors")
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        (
-            {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3},
-            "missing tensor model.layers.2",
-        ),
-        (
-            {"num_hidden_layers": 1, "layer_types": ["full_attention"]},
-            "unexpected tensor model.layers.1",
-        ),
-        ({"tie_word_embeddings": True}, "lm_head.weight differs from model.embed_tokens.weight"),
-        ({"model_type": "no-such"}, "expected the model of config.json, found: .*no-such"),
-    ],
-)
-def test_weights_of_another_model_than_config_json_s_are_one_line(
-    saved: Saved, values: dict[str, Any], said: str
-) -> None:
-    folder = saved(False, False)
-    change(folder / "config.json", **values)
-    with pytest.raises(InputError, match=said):
-        load_model(folder, "sdpa")
-
-
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        ({"model_type": None}, "model_type is None, expected a name"),
-        ([], "expected an object, as config.json has it"),
-    ],
-)
-def test_a_config_that_is_none_is_refused_in_one_line(
-    tmp_path: Path, config: Any, said: str
+@KINDS
+def test_such_a_model_is_trained_and_evaluated_from_end_to_end(
+    talkative: Callable[[int], Any], tmp_path: Path, tied: bool, shards: bool
 ) -> None:
     folder = tmp_path / "model"
-    shutil.copytree(TINY, folder)
-    (folder / "config.json").write_text(json.dumps(config))
-    for load in (lambda: load_model(folder, "sdpa"), lambda: base_sampler(folder, Chat(folder))):
-        with pytest.raises(InputError) as caught:
-            load()
-        assert str(caught.value).endswith(said)
-    # before anything of a study runs
-    found = refused_overlay(tmp_path, base_model=str(folder))
-    assert found == f"key 'base_model': {folder}/config.json: {said}"
-
-
-def test_a_config_without_its_sizes_is_one_line() -> None:
-    with pytest.raises(
-        InputError, match=r"^here: key 'hidden_size' is missing, expected a number$"
-    ):
-        Architecture.of({"model_type": "llama"}, "here")
-    with pytest.raises(InputError, match=r"^config.json: expected an object"):
-        Architecture.of([])  # type: ignore[arg-type]
+    model = talkative(0)
+    model.config.tie_word_embeddings = tied
+    if tied:
+        model.lm_head.weight = model.model.embed_tokens.weight
+    # in 16 bits, as real ones are
+    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="50KB" if shards else "1GB")
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(TINY / name, folder / name)
+    settings = {**PARAMS.data_settings("musique"), "rows": 40, "heldout": 4}
+    prepare("musique", settings, tmp_path / "data")
+    run = random_reward(lora_r=4, bf16=True, group_size=2, save_steps=1)
+    environment = {**PARAMS.settings("musique"), "max_new_tokens": 8}
+    diagnostics = PARAMS.diagnostics
+    out = tmp_path / "out"
+    rows = tmp_path / "data" / "train.jsonl"
+    train_run(Job(run, environment, folder, rows, out, diagnostics))
+    assert len(list(read_jsonl(out / "metrics.jsonl"))) == 2
+    before = load_weights(folder / "model.safetensors")
+    after = trained_weights(out / "model.safetensors", folder)
+    assert before.keys() <= after.keys()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    linear = {name for name in before if name.endswith("_proj.weight")}
+    assert moved == linear
+    for weights, name in ((None, "base.json"), (out / "model.safetensors", "trained.json")):
+        heldout = tmp_path / "data" / "heldout.jsonl"
+        job = Evaluation("musique", environment, folder, weights, heldout, 1.0, 0, Sampling())
+        evaluate_model(job, tmp_path / name)
+    assert read_json(tmp_path / "trained.json")["rows"] == 4
 
 
 # --- where they are
@@ -488,9 +335,14 @@ def test_jobs_depend_on_every_shard_of_a_folder_and_on_each_file_beside_them(sav
     folder = saved(False, True)
     model = BaseModel(str(folder))
     assert set(model.files(Path("/"))) == set(folder.glob("*.safetensors"))
-    for name in TOKENIZER:
+    beside = [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "model.safetensors.index.json",
+    ]
+    for name in beside[1:3]:
         shutil.copy(TINY / name, folder)
-    beside = ["config.json", *TOKENIZER[:2], "model.safetensors.index.json"]
     digests = [model.digest(Path("/"))]
     for name in beside:
         with (folder / name).open("a") as file:
@@ -522,48 +374,31 @@ def test_an_environment_may_have_a_base_model_of_its_own() -> None:
 
 # --- from the hub
 
-# all that one process fetches, as the hub's client takes its address once
-FETCH = """
-import json, sys
-from tests.in_process import script
-ends = [script("scripts/fetch_model.py", "--model", model, "--out", out) for model, out in json.load(sys.stdin)]
-print(json.dumps([[end.returncode, end.stderr] for end in ends]))
-"""
-
-
-def fetched(url: str, folder: Path, *models: str) -> list[tuple[int, str]]:
-    """How fetching each of these models ends, and what it says; the first goes to the folder `0`, and so on."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    done = ran(
-        [sys.executable, "-c", FETCH],
-        input=json.dumps([(model, str(folder / str(n))) for n, model in enumerate(models)]),
-        cwd=ROOT,
-        env={**kept, **variables_of(url, folder / "home")},
-    )
-    assert done.returncode == 0, done.stderr
-    return [(status, said) for status, said in json.loads(done.stdout)]
-
 
 @pytest.fixture
 def hub(saved: Saved) -> Iterator[Hub]:
     folder = saved(True, True)
-    for name in TOKENIZER:
-        shutil.copy(TINY / name, folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(TINY / name, folder / name)
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     files |= {"pytorch_model.bin": b"a pickle", "modeling.py": b"code", "onnx/config.json": b"{}"}
-    told = {**json.loads(files["config.json"]), "model_type": None}
-    repositories = {
-        "owner/model": files,
-        "owner/unnamed": {**files, "config.json": json.dumps(told).encode()},
-        "owner/pickled": {n: d for n, d in files.items() if "safetensors" not in n},
-    }
-    with serving(repositories) as found:
+    with serving({"owner/model": files}) as found:
         yield found
 
 
+def fetch(url: str, model: str, out: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    return ran(
+        [sys.executable, "scripts/fetch_model.py", "--model", model, "--out", str(out)],
+        cwd=ROOT,
+        env={**kept, **variables_of(url, home)},
+    )
+
+
 def test_a_model_of_the_hub_is_fetched_without_pickles_and_code(hub: Hub, tmp_path: Path) -> None:
-    assert fetched(hub.url, tmp_path, "owner/model@main") == [(0, "")]
-    out = tmp_path / "0"
+    out = tmp_path / "fetched"
+    done = fetch(hub.url, "owner/model@main", out, tmp_path / "home")
+    assert done.returncode == 0, done.stderr
     manifest = read_json(out / "manifest.json")
     assert (manifest["name"], manifest["revision"]) == ("owner/model", "main")
     assert manifest["commit"] == COMMIT
@@ -578,22 +413,47 @@ def test_a_model_of_the_hub_is_fetched_without_pickles_and_code(hub: Hub, tmp_pa
     assert Chat(out).eos_id == Chat(TINY).eos_id
 
 
-def test_what_is_no_whole_model_is_one_line_and_not_taken_for_one(hub: Hub, tmp_path: Path) -> None:
-    asked = ("owner/unnamed@main", "owner/pickled@main", "owner/other@main", "models/tiny")
-    said = [said for status, said in fetched(hub.url, tmp_path, *asked) if status == 2]
-    assert said[0] == "error: owner/unnamed@main/config.json: model_type is None, expected a name\n"
-    assert "error: owner/pickled@main: it has no model.safetensors, expected" in said[1]
-    assert said[2].startswith("error: base model 'owner/other@main' cannot be fetched (")
-    assert said[3] == "error: --model: found 'models/tiny', expected owner/name@revision\n"
-    assert [len(each.splitlines()) for each in said] == [1, 1, 1, 1]
-    # of a model that names no architecture no weights are fetched
+def test_a_model_without_safetensors_is_one_line_and_not_taken_for_whole(
+    hub: Hub, tmp_path: Path
+) -> None:
+    files = hub.repositories["owner/model"]
+    hub.repositories["owner/model"] = {n: d for n, d in files.items() if "safetensors" not in n}
+    out = tmp_path / "fetched"
+    done = fetch(hub.url, "owner/model@main", out, tmp_path / "home")
+    assert done.returncode == 2
+    assert "error: owner/model@main: it has no model.safetensors, expected" in done.stderr
+    assert not (out / "manifest.json").exists()
+
+
+def test_of_a_model_that_names_no_architecture_no_weights_are_fetched(
+    hub: Hub, tmp_path: Path
+) -> None:
+    files = dict(hub.repositories["owner/model"])
+    told = {**json.loads(files["config.json"]), "model_type": None}
+    hub.repositories["owner/model"] = {**files, "config.json": json.dumps(told).encode()}
+    out = tmp_path / "fetched"
+    done = fetch(hub.url, "owner/model@main", out, tmp_path / "home")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: owner/model@main/config.json: model_type is None, expected a name\n"
+    )
     assert not any(path.endswith(".safetensors") for path in hub.asked)
-    assert not list(tmp_path.glob("*/manifest.json"))
+    assert not (out / "manifest.json").exists()
 
 
-def test_a_hub_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["owner/model@main", "owner/other@main"])
+def test_a_hub_that_does_not_answer_or_has_no_such_model_is_one_line(
+    hub: Hub, tmp_path: Path, model: str
+) -> None:
     # port 9 of loopback is nobody's
-    [(status, said)] = fetched("http://127.0.0.1:9", tmp_path, "owner/model@main")
-    assert (status, len(said.splitlines())) == (2, 1)
-    assert said.startswith("error: base model 'owner/model@main' cannot be fetched (")
-    assert "copy .models/owner--model-main/ from a machine that has it" in said
+    url = "http://127.0.0.1:9" if model == "owner/model@main" else hub.url
+    done = fetch(url, model, tmp_path / "out", tmp_path / "home")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"error: base model '{model}' cannot be fetched (")
+    assert "copy .models/owner--" in done.stderr
+
+
+def test_a_folder_is_not_fetched(tmp_path: Path) -> None:
+    done = fetch("http://127.0.0.1:9", "models/tiny", tmp_path / "out", tmp_path)
+    assert done.stderr == "error: --model: found 'models/tiny', expected owner/name@revision\n"

@@ -40,6 +40,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "gpt2": _GPT,  # learned positions
     "gpt_neox": _SIZES,
     "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},  # distances in place of positions
+    "mistral": {**_PAIRED, "sliding_window": 16},
     "gemma2": {**_HEADS, "sliding_window": 16},  # capped logits
     "qwen3": _HEADS,  # norms of heads
     "mamba": {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},  # no attention

@@ -22,6 +22,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import train_step
 from rlvr_debug.grpo.training import Checkpoints, TrainingResult
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.trainers.base import Run
@@ -30,8 +31,8 @@ from tests.small import small_training
 from tests.study_file import study_file
 
 PARAMS = load_params(ROOT / "params.yaml")
-SETTINGS = replace(small.SETTINGS, steps=4, save_steps=2, prompts_per_step=2, group_size=3)
-KEPT = DiagnosticSettings(rollouts_every=1, rollouts_kept=2)
+SMALL: dict[str, Any] = {"steps": 6, "save_steps": 2, "prompts_per_step": 2, "group_size": 3}
+SETTINGS = replace(small.SETTINGS, **SMALL)
 # with which those of each run are compared: they part in the first step
 OTHER = stages_with(["attention-from-loss-mask"])
 
@@ -64,9 +65,13 @@ def interrupted(chat: Chat, talkative: Callable[[int], Any], tmp_path: Path) -> 
             return stages.loss_mask(*given)
 
         def once(fingerprint: str, used: Stages) -> TrainingResult:
-            folder = tmp_path / "checkpoint"
-            kept = Checkpoints(folder, fingerprint, settings.save_steps)
-            return trained(used, kept, KEPT, other=OTHER, **asdict(settings))
+            return trained(
+                used,
+                Checkpoints(tmp_path / "checkpoint", fingerprint, settings.save_steps),
+                DiagnosticSettings(rollouts_every=1, rollouts_kept=2),
+                other=OTHER,
+                **asdict(settings),
+            )
 
         if after is not None:
             with pytest.raises(KilledError):
@@ -76,15 +81,7 @@ def interrupted(chat: Chat, talkative: Callable[[int], Any], tmp_path: Path) -> 
     return run
 
 
-@pytest.fixture(scope="module")
-def whole(chat: Chat, talkative: Callable[[int], Any]) -> TrainingResult:
-    """The run that nothing interrupts, without checkpoints."""
-    trained = small_training(chat, talkative)
-    return trained(diagnostics=KEPT, other=OTHER, **asdict(SETTINGS))
-
-
 def assert_same(one: TrainingResult, other: TrainingResult) -> None:
-    assert len(one.metrics) == SETTINGS.steps
     assert json.dumps(one.metrics) == json.dumps(other.metrics)
     assert one.parted == other.parted == {"attention_mask": 1}
     assert json.dumps(one.rollouts) == json.dumps(other.rollouts)
@@ -93,54 +90,69 @@ def assert_same(one: TrainingResult, other: TrainingResult) -> None:
     assert all(torch.equal(one.weights[name], other.weights[name]) for name in one.weights)
 
 
-@pytest.mark.parametrize("after", [1, 2, 3])
-def test_a_run_that_died_in_any_step_ends_with_the_same_bytes_and_makes_none_again(
-    after: int, interrupted: Interrupted, whole: TrainingResult, monkeypatch: pytest.MonkeyPatch
+KINDS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "as by default": ({}, []),
+    "LoRA": ({"lora_r": 4, "lora_alpha": 8}, []),
+    "two updates a batch, a schedule": (
+        {"num_iterations": 2, "lr_scheduler_type": "cosine", "warmup_steps": 3},
+        [],
+    ),
+    "a sampler that stays behind": ({}, ["stale-sampler"]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_died_in_any_step_ends_with_the_same_bytes(
+    kind: str, interrupted: Interrupted, tmp_path: Path
 ) -> None:
-    """Before a checkpoint, after one, and in the step after that."""
+    changes, faults = KINDS[kind]
+    # before a checkpoint, after one, and in the step after that; what is restored is so after one
+    settings, stages = replace(SETTINGS, steps=4, **changes), stages_with(faults)
+    whole = interrupted(settings, stages)
+    assert len(whole.metrics) == settings.steps
+    for after in (2,) if changes or faults else range(1, settings.steps):
+        Checkpoints(tmp_path / "checkpoint", "", 1).remove()
+        assert_same(interrupted(settings, stages, after), whole)
+
+
+def test_steps_before_the_checkpoint_are_not_made_again(
+    interrupted: Interrupted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[int] = []
 
-    def counted(training: Any, state: Any, observer: Any) -> Any:
-        made.append(state.step + 1)
-        return train_step(training, state, observer)
+    def counted(*given: Any) -> Any:
+        made.append(1)
+        return train_step(*given)
 
     monkeypatch.setattr("rlvr_debug.grpo.trainer.train_step", counted)
-    assert_same(interrupted(SETTINGS, after=after), whole)
-    assert made == {1: [1, 2, 1, 2, 3, 4], 2: [1, 2, 3, 3, 4], 3: [1, 2, 3, 4, 3, 4]}[after]
+    interrupted(SETTINGS, after=5)
+    assert len(made) == 6 + (6 - 4)
 
 
-@pytest.mark.parametrize(
-    ("changes", "faults"),
-    [
-        ({"lora_r": 4, "lora_alpha": 8}, []),
-        ({"num_iterations": 2, "lr_scheduler_type": "cosine", "warmup_steps": 3}, []),
-        ({}, ["stale-sampler"]),
-    ],
-    ids=["LoRA", "two updates a batch, a schedule", "a sampler that stays behind"],
-)
-def test_adapters_schedules_and_what_the_sampler_has_are_restored_too(
-    changes: dict[str, Any], faults: list[str], interrupted: Interrupted, tmp_path: Path
-) -> None:
-    settings, stages = replace(SETTINGS, **changes), stages_with(faults)
-    undisturbed = interrupted(settings, stages)
-    Checkpoints(tmp_path / "checkpoint", "", 1).remove()
-    assert_same(interrupted(settings, stages, after=2), undisturbed)
-
-
-def test_a_run_that_is_given_something_else_starts_anew(
-    interrupted: Interrupted, whole: TrainingResult
-) -> None:
+def test_a_run_that_is_given_something_else_starts_anew(interrupted: Interrupted) -> None:
+    whole = interrupted(SETTINGS)
     slower = replace(SETTINGS, learning_rate=1e-4)
     interrupted(slower, fingerprints=("", "of the slower"))
     assert_same(interrupted(SETTINGS, fingerprints=("", "of this")), whole)
 
 
 def test_a_checkpoint_that_was_being_written_is_passed_over(
-    interrupted: Interrupted, whole: TrainingResult, tmp_path: Path
+    interrupted: Interrupted, tmp_path: Path
 ) -> None:
+    whole = interrupted(SETTINGS)
+    Checkpoints(tmp_path / "checkpoint", "", 1).remove()
     (tmp_path / "checkpoint" / ".00000004.1.tmp").mkdir(parents=True)
     assert_same(interrupted(SETTINGS, after=3), whole)
-    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["00000004"]
+    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["00000006"]
+
+
+def test_the_sampler_gives_back_what_it_was_given(talkative: Callable[[int], Any]) -> None:
+    model = talkative(0)
+    weights = model.state_dict()
+    found = InProcessSampler(model.config.to_dict(), weights, {0}).weights()
+    expected = set(weights) - ({"lm_head.weight"} if model.config.tie_word_embeddings else set())
+    assert set(found) == expected
+    assert all(torch.equal(found[name], weights[name]) for name in found)
 
 
 # --- the job itself, killed

@@ -437,3 +437,8 @@ def test_a_converter_is_found_without_an_edit_elsewhere(
         reader_of(tmp_path)(tmp_path)
     (tmp_path / "record.json").touch()  # a record is a record, whatever lies beside it
     assert reader_of(tmp_path) is read_record
+
+
+def test_a_converter_is_one_module_of_at_most_150_lines() -> None:
+    for path in Path(converters.__file__).parent.glob("[!_]*.py"):
+        assert len(path.read_text("utf-8").splitlines()) <= 150, path

@@ -2,13 +2,12 @@ import hashlib
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -16,14 +15,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import Splits, prepare, read_rows, separate, split
 from rlvr_debug.data.rows import Row
-from rlvr_debug.environments import environment_names
-from rlvr_debug.environments.calculator import CalculatorRow, synthetic_calculator
 from rlvr_debug.environments.gsm8k import GSM8KRow, synthetic_gsm8k
 from rlvr_debug.environments.musique.rows import (
     RELATIONS,
@@ -36,20 +31,41 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, read_yaml, sha256, write_jsonl
 from rlvr_debug.study.params import load_params
 from tests.in_process import script
-from tests.shared import ran
 from tests.study_file import changed, study_file
 
+ROOT = Path(__file__).parents[1]
 PARAMS = load_params(ROOT / "params.yaml")
-SMALL: dict[str, Any] = {"source": "synthetic", "rows": 60, "heldout": 15, "seed": 3}
-MUSIQUE = {**SMALL, "hops": {"1": 0.3, "2": 0.7}, "paragraphs": 6, "same_relation": 0.5}
-GSM8K = {**SMALL, "steps": {"1": 0.5, "2": 0.5}}
+MUSIQUE = {
+    "source": "synthetic",
+    "path": None,
+    "rows": 60,
+    "hops": {"1": 0.3, "2": 0.7},
+    "paragraphs": 6,
+    "same_relation": 0.5,
+    "heldout": 15,
+    "seed": 3,
+}
+GSM8K = {
+    "source": "synthetic",
+    "path": None,
+    "rows": 60,
+    "steps": {"1": 0.5, "2": 0.5},
+    "heldout": 15,
+    "seed": 3,
+}
 FILES = ["heldout.jsonl", "manifest.json", "train.jsonl"]
 
 
 def row_of(identity: str, question: str, components: Sequence[str] = ()) -> MuSiQueRow:
-    hops = tuple(Hop(c, "hop?", "answer", 0) for c in components)
-    only = Paragraph(0, "title", "text", True)
-    return MuSiQueRow(identity, (only,), question, hops, "answer", (), True)
+    return MuSiQueRow(
+        id=identity,
+        paragraphs=(Paragraph(0, "title", "text", True),),
+        question=question,
+        question_decomposition=tuple(Hop(c, "hop?", "answer", 0) for c in components),
+        answer="answer",
+        answer_aliases=(),
+        answerable=True,
+    )
 
 
 def ids(rows: Sequence[Row]) -> list[str]:
@@ -123,11 +139,12 @@ def test_splits_do_not_depend_on_the_order_in_the_file(
     assert attempt(shuffled, heldout, seed) == attempt(rows, heldout, seed)
 
 
-@given(st.integers(1, 20), st.integers(1, 20))
+@given(st.integers(2, 40), st.data())
 def test_exactly_as_many_are_held_out_as_asked_where_rows_share_nothing(
-    heldout: int, others: int
+    count: int, data: st.DataObject
 ) -> None:
-    rows = [row_of(f"id{i}", f"question {i}") for i in range(heldout + others)]
+    heldout = data.draw(st.integers(1, count - 1))
+    rows = [row_of(f"id{i}", f"question {i}") for i in range(count)]
     assert len(split(rows, heldout, seed=0).heldout) == heldout
 
 
@@ -212,51 +229,51 @@ def changed_row(path: Sequence[str | int], value: Any) -> bytes:
 
 
 BAD = read_yaml(Path(__file__).with_name("bad_rows.yaml"))
-CHANGES = BAD["musique"] | {
-    "half a character": (["paragraphs", 0, "title"], "\ud800", "title' has a lone"),
-    "half an alias": (["answer_aliases"], ["\ud800"], "'answer_aliases.0' has a lone"),
-}
-NO_NUMBER = "key 'answer' is no number, expected one like 12, -0.5 or 3/4"
-CALCULATOR = [
-    ({"id": "b", "question": "1+2?", "answer": "many", "steps": 1}, NO_NUMBER),
-    ({"id": "b", "question": "1+2?", "answer": "1/0", "steps": 1}, NO_NUMBER),
-    ({"id": "b", "question": "1+2?", "answer": "3", "steps": 0}, "key 'steps' is 0, expected at"),
-]
-BAD_LINES = {
+TOO_LONG = {
     "nested too deep": (b"[" * 100_000, "one JSON object"),
     "number too long": (b'{"id": ' + b"1" * 5000 + b"}", "one JSON object"),
     "not UTF-8": (b'{"id": "\xff"}', "expected UTF-8"),
-    **{name: (line.encode(), said) for name, (line, said) in BAD["lines"].items()},
-    **{name: (changed_row(*change), said) for name, (*change, said) in CHANGES.items()},
-    **{f"gsm8k: {row}": (json.dumps(row).encode(), said) for row, said in BAD["gsm8k"]},
-    **{f"calculator: {row}": (json.dumps(row).encode(), said) for row, said in CALCULATOR},
 }
-FIRST_ROWS: dict[str, dict[str, Any]] = {
-    "gsm8k": {"question": "1+1?", "answer": "#### 2"},
-    "calculator": {"id": "a", "question": "1+1?", "answer": "2", "steps": 1},
+BAD_LINES = TOO_LONG | {
+    **{name: (line.encode(), said) for name, (line, said) in BAD["lines"].items()},
+    "half a character": (changed_row(["paragraphs", 0, "title"], "\ud800"), "title' has a lone"),
+    "half an alias": (
+        changed_row(["answer_aliases"], ["\ud800"]),
+        "'answer_aliases.0' has a lone",
+    ),
+    **{name: (changed_row(*change), said) for name, (*change, said) in BAD["musique"].items()},
 }
 
 
 @pytest.mark.parametrize("heldout_path", [False, True])
-@pytest.mark.parametrize("name", BAD_LINES)
+@pytest.mark.parametrize(("line", "said"), BAD_LINES.values(), ids=BAD_LINES.keys())
 def test_a_bad_row_is_an_error_that_names_file_line_and_key_and_writes_nothing(
-    name: str, heldout_path: bool, tmp_path: Path
+    line: bytes, said: str, heldout_path: bool, tmp_path: Path
 ) -> None:
-    line, said = BAD_LINES[name]
-    environment = name.partition(":")[0] if ":" in name else "musique"
-    first = FIRST_ROWS.get(environment, musique_value("a"))
     bad, good, out = tmp_path / "bad.jsonl", tmp_path / "good.jsonl", tmp_path / "out"
-    bad.write_bytes(json.dumps(first).encode() + b"\n\n" + line + b"\n")
-    good.write_text(json.dumps({**first, "id": "c"}))
-    settings = {**SMALL, "source": "jsonl", "path": str(bad)}
+    bad.write_bytes(json.dumps(musique_value("a")).encode() + b"\n\n" + line + b"\n")
+    good.write_text(json.dumps(musique_value("c")))
+    settings = {**MUSIQUE, "source": "jsonl", "path": str(bad)}
     if heldout_path:
         settings |= {"path": str(good), "heldout_path": str(bad)}
     with pytest.raises(InputError) as caught:
-        prepare(environment, settings, out)
+        prepare("musique", settings, out)
     assert str(caught.value).startswith(f"{bad}:3: ")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not out.exists()
+
+
+@pytest.mark.parametrize(("row", "said"), BAD["gsm8k"])
+def test_a_bad_gsm8k_row_is_an_error_that_names_file_line_and_key(
+    row: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"question": "1+1?", "answer": "#### 2"}\n' + json.dumps(row))
+    with pytest.raises(InputError) as caught:
+        read_rows("gsm8k", path)
+    assert str(caught.value).startswith(f"{path}:2: ")
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n"])
@@ -267,16 +284,19 @@ def test_a_file_without_rows_is_an_error(content: bytes, tmp_path: Path) -> None
         read_rows("gsm8k", path)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("/none.jsonl", r"^/none\.jsonl: No such file"),
-        ("a\0b", "expected a JSONL file"),
-        ("a\ud800b", "expected a JSONL file"),
-    ],
-)
-def test_a_path_without_a_file_is_an_error(name: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize("key", ["path", "heldout_path"])
+def test_a_missing_file_is_an_error_that_names_it(key: str, tmp_path: Path) -> None:
+    good = tmp_path / "good.jsonl"
+    good.write_text(json.dumps(musique_value()))
+    settings = {**MUSIQUE, "source": "jsonl", "path": str(good), key: str(tmp_path / "none.jsonl")}
+    with pytest.raises(InputError, match=r"none\.jsonl: No such file"):
+        prepare("musique", settings, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+def test_a_path_that_no_file_can_have_is_an_error(name: str) -> None:
+    with pytest.raises(InputError, match="expected a JSONL file"):
         read_rows("gsm8k", Path(name))
 
 
@@ -287,6 +307,14 @@ def test_a_hop_that_names_no_paragraph_is_read_as_one_without(tmp_path: Path) ->
     [row] = read_rows("musique", tmp_path / "rows.jsonl")
     assert isinstance(row, MuSiQueRow)
     assert [hop.paragraph_support_idx for hop in row.question_decomposition] == [None]
+
+
+def test_an_error_shows_the_beginning_of_an_id_however_long(tmp_path: Path) -> None:
+    row = json.dumps({"id": "x" * 100_000 + "\0", "question": "1+1?", "answer": "#### 2"})
+    (tmp_path / "rows.jsonl").write_text(f"{row}\n{row}\n")
+    with pytest.raises(InputError, match=r"x{9}.*expected each id once") as caught:
+        read_rows("gsm8k", tmp_path / "rows.jsonl")
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize("tail", ["#", " ####", "x" * 50_000 + "#"])
@@ -300,8 +328,9 @@ def test_a_long_answer_is_refused_as_fast_as_a_short_one(tail: str) -> None:
 
 @pytest.mark.parametrize("source", [None, "csv", ["jsonl"], "x" * 1000])
 def test_an_unknown_source_is_an_error(source: Any, tmp_path: Path) -> None:
-    said = r"^data\.musique: source is .*, expected synthetic, jsonl"
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(
+        InputError, match=r"^data\.musique: source is .*, expected synthetic, jsonl"
+    ):
         prepare("musique", MUSIQUE | {"source": source}, tmp_path / "out")
 
 
@@ -321,165 +350,6 @@ def test_a_setting_that_only_one_source_needs_is_missed(
         prepare("musique", settings | {"source": source}, tmp_path / "out")
 
 
-# --- rows gone wrong in many more ways: each is taken as it is or refused by its line
-
-MUTANTS = 250  # of each environment
-HOLE = "a hole to fill with text that json.dumps would not write"
-# values, as JSON text, that a field might hold instead of its own
-TEXTS: list[str] = [
-    *("null", "true", "false", "0", "-1", "7", "1.5", "1e999", "NaN", "Infinity", "-Infinity"),
-    *('""', '" "', '"x"', '"#### 4"', '"4"', "[]", "{}", "[[]]", "[null]", '[""]', '["a", 1]'),
-    *(r'"\ud800"', r'"a\udfffb"', r'"\u0000"', r'"\u2028"', r'"\n\r"', r'"\u001b[2J"', '"\ufeffx"'),
-    *(r'"\ud83d\ude00"', '"٣"', '{"a": 1, "a": 2}', '["####", "#"]'),
-    *("9" * 4000, "-" + "9" * 5000, "0." + "3" * 5000),
-    *(json.dumps(text) for text in ("x" * 100_000, "# " * 50_000, "####" * 50_000)),
-    json.dumps("#### " + "1" * 50_000 + "#"),  # slow for a pattern that tries every digit
-    *(f"[{', '.join(['1'] * count)}]" for count in (50, 5000)),
-    *("[" * depth + "]" * depth for depth in (5, 500, *range(900, 1000, 5), 100_000)),
-    *('{"a":' * depth + "1" + "}" * depth for depth in (5, 500, *range(900, 1000, 10))),
-]
-BAD_BYTES = [b"", b"\0", b"\r", b"\n", b"\x1a", b"\\", b'"', b",", b"{", b"}", b"\xff", b"\xc3"]
-BAD_BYTES += [b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xef\xbb\xbf", b"\xe2\x80\xa8"]
-FIRST = ("first", "x" * 100_000, "\x1b[2J\0\u2028\n")  # ids of the first row of a file
-
-
-def some_node(row: Any, rng: Random) -> tuple[Any, Any]:
-    # level by level: of all nodes, nearly all are parts of paragraphs
-    places = [(row, key) for key in row]
-    while True:
-        parent, key = rng.choice(places)
-        if not isinstance(parent[key], dict | list) or not parent[key] or rng.random() < 0.3:
-            return parent, key
-        inner = parent[key]
-        places = [(inner, k) for k in (inner if isinstance(inner, dict) else range(len(inner)))]
-
-
-def gone_wrong(row: Any, rng: Random) -> bytes:
-    """A row in which something is replaced, left out, repeated or appended, or the text is no row's at all."""
-    parent, key = some_node(row, rng)
-    new, kind = rng.choice(TEXTS), rng.randrange(9)
-    if kind < 3:
-        parent[key] = HOLE
-        return json.dumps(row).replace(json.dumps(HOLE), new).encode()
-    if kind == 3:
-        del parent[key]
-    elif kind == 4:
-        many = rng.choice([v for v in row.values() if isinstance(v, list)] or [[row["question"]]])
-        many.extend(many * rng.choice([1, 200]))
-    elif kind == 5:
-        row["id"] = rng.choice([*FIRST, "gsm8k-1", "gsm8k-2", f"{FIRST[0]}\n"])
-    text: str = json.dumps(row, ensure_ascii=rng.random() < 0.5)
-    if kind == 6:
-        again = rng.choice([*row, *["another"] * len(row)])
-        text = f"{text[:-1]}, {json.dumps(again)}: {new}}}"
-    if kind < 7:
-        return text.encode()
-    wrapped = [text + text, text[:-9], f"[{text}]", json.dumps(text), f"// {text}", f"{text},", new]
-    raw = rng.choice([text, text, *wrapped]).encode("utf-8", "surrogatepass")
-    bad, at = rng.choice(BAD_BYTES), rng.choice([0, len(raw), rng.randrange(len(raw))])
-    return raw[:at] + bad + raw[at + rng.choice([0, len(bad)]) :]
-
-
-@cache
-def valid_rows(environment: str) -> list[str]:
-    """Real rows, as JSON, where the environment has some."""
-    path = ROOT / "data" / "real" / environment / "rows.jsonl"
-    if path.is_file():
-        return path.read_text(encoding="utf-8").split("\n")[:100]
-    made = synthetic_calculator(100, steps={1: 1, 2: 1}, seed=0)
-    return [json.dumps(row.to_json()) for row in made]
-
-
-def write_mutant(environment: str, number: int, path: Path) -> int:
-    """Write good rows with one mutant among them; return how many lines hold anything."""
-    rng = Random(f"{environment} {number}")
-    *good, row = map(json.loads, rng.sample(valid_rows(environment), 5))
-    good[0]["id"] = rng.choice(FIRST)
-    lines = [json.dumps(row).encode() for row in good]
-    lines.insert(rng.randrange(5), gone_wrong(row, rng))
-    content = rng.choice([b"\n", b"\n", b"\r\n", b"\n\n"]).join(lines)
-    path.write_bytes(content + rng.choice([b"", b"\n"]))
-    return sum(bool(line.strip()) for line in content.split(b"\n"))
-
-
-def refused_well(said: str, path: Path) -> bool:
-    """One short line that begins with the file and one of its lines."""
-    found = re.fullmatch(rf"{re.escape(str(path))}:(\d+): [^\0-\x1f]+", said)
-    lines = path.read_bytes().count(b"\n") + 1
-    short_enough = len(said) < len(str(path)) * 2 + 300
-    return bool(found and 1 <= int(found[1]) <= lines and short_enough and said.isprintable())
-
-
-def whole(row: Row) -> bool:
-    """What the rest of the project takes for granted of a row."""
-    json.dumps(row.to_json(), ensure_ascii=False).encode()  # no half characters
-    texts = [row.id, row.question, row.answer]
-    assert row.hops >= 1
-    if isinstance(row, GSM8KRow):
-        assert re.search(r"\d", row.final)
-    elif isinstance(row, CalculatorRow):
-        Fraction(row.answer)
-        assert row.hops == row.steps
-    elif isinstance(row, MuSiQueRow):
-        indices = [p.idx for p in row.paragraphs]
-        texts += [p.paragraph_text for p in row.paragraphs]
-        texts += [text for hop in row.question_decomposition for text in (hop.question, hop.answer)]
-        assert all(type(index) is int for index in indices)
-        assert len(set(indices)) == len(indices)
-        assert row.supporting
-        assert {hop.paragraph_support_idx for hop in row.question_decomposition} <= {None, *indices}
-        assert all(isinstance(p.title, str) for p in row.paragraphs)
-        assert all(isinstance(alias, str) for alias in row.answer_aliases)
-        assert all(isinstance(hop.id, int | str) for hop in row.question_decomposition)
-        flags = [row.answerable, *(p.is_supporting for p in row.paragraphs)]
-        assert all(type(flag) is bool for flag in flags)
-    return all(isinstance(text, str) and text.strip() for text in texts)
-
-
-def known(value: Any, shape: Any) -> Any:
-    """What of `value` the schema knows: the keys of `shape`."""
-    if isinstance(shape, dict):
-        return {key: known(value.get(key), part) for key, part in shape.items()}
-    if isinstance(shape, list):
-        return [known(*parts) for parts in zip(value, shape, strict=True)]
-    return value
-
-
-def faithful(row: Row, value: dict[str, Any]) -> bool:
-    """Nothing that the schema knows is altered."""
-    written = json.loads(json.dumps(row.to_json()))
-    return bool(known({"id": row.id, **value}, written) == written)
-
-
-@pytest.mark.parametrize("environment", environment_names())
-def test_a_row_gone_wrong_is_taken_whole_or_refused_by_its_line(
-    environment: str, tmp_path: Path
-) -> None:
-    path, again = tmp_path / "rows.jsonl", tmp_path / "again.jsonl"
-    refused = 0
-    for number in range(MUTANTS):
-        lines = write_mutant(environment, number, path)
-        said, rows = "", []
-        start = time.process_time()
-        try:
-            rows = read_rows(environment, path)
-        except InputError as error:
-            said = str(error)
-        assert time.process_time() - start < 2, number
-        if said:
-            assert refused_well(said, path), (number, said[:500])
-            refused += 1
-            continue
-        assert len(rows) == lines, number
-        assert all(map(whole, rows)), number
-        values = [value for _, value in read_jsonl(path)]
-        assert all(map(faithful, rows, values)), number
-        write_jsonl(again, (row.to_json() for row in rows))
-        assert read_rows(environment, again) == rows, number
-    # neither way is left untried
-    assert MUTANTS * 0.4 < refused < MUTANTS * 0.9
-
-
 # --- writing
 
 
@@ -487,13 +357,13 @@ def test_rows_are_written_without_holding_their_text(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     tracemalloc.start()
     try:
-        write_jsonl(path, ({"text": "x" * 100_000} for _ in range(100)))
+        write_jsonl(path, ({"text": "x" * 1_000_000} for _ in range(50)))
         found = sha256(path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert path.stat().st_size > 10_000_000
-    assert peak < 2_000_000
+    assert path.stat().st_size > 50_000_000
+    assert peak < 10_000_000
     assert found == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -509,51 +379,59 @@ def test_a_row_that_cannot_be_written_leaves_the_old_file_and_nothing_else(tmp_p
 # --- preparing
 
 
-def test_the_same_settings_in_any_order_give_the_same_bytes_in_another_process_as_the_manifest_says(
-    tmp_path: Path,
+@pytest.mark.parametrize(("environment", "settings"), [("musique", MUSIQUE), ("gsm8k", GSM8K)])
+def test_the_same_settings_in_any_order_give_the_same_bytes(
+    environment: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Whatever order a process gives to the members of a set."""
-    backwards = {}
-    for environment, settings, shares in (("musique", MUSIQUE, "hops"), ("gsm8k", GSM8K, "steps")):
-        prepare(environment, settings, tmp_path / "here" / environment)
-        backwards[environment] = dict(reversed(settings.items()))
-        backwards[environment][shares] = dict(reversed(settings[shares].items()))
-    program = (
-        "import json, pathlib, sys\nfrom rlvr_debug.data.prepare import prepare\n"
-        "for name, told in json.loads(sys.argv[1]).items(): prepare(name, told, pathlib.Path(name))"
-    )
-    other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-    ran(
-        [sys.executable, "-c", program, json.dumps(backwards)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONHASHSEED": other},
-        check=True,
-    )
-    for environment in backwards:
-        here, there = tmp_path / "here" / environment, tmp_path / environment
-        assert sorted(path.name for path in there.iterdir()) == FILES
-        assert all((here / name).read_bytes() == (there / name).read_bytes() for name in FILES)
-        manifest, total = read_json(there / "manifest.json"), 0
-        for name in ("train", "heldout"):
-            rows = read_rows(environment, there / f"{name}.jsonl")
-            hops = Counter(str(row.hops) for row in rows)
-            digest = sha256(there / f"{name}.jsonl")
-            told = {"rows": len(rows), "rows_by_hops": dict(hops), "sha256": digest}
-            assert manifest.pop(name) == told
-            assert len(hops) == 2
-            total += len(rows)
-        assert total == SMALL["rows"]
-        told = {"environment": environment, "source": "synthetic", "seed": 3}
-        assert manifest == {**told, "dropped_from_train": 0}
+    shares = "hops" if environment == "musique" else "steps"
+    backwards = dict(reversed(list(settings.items())))
+    backwards[shares] = dict(reversed(list(settings[shares].items())))
+    prepare(environment, settings, tmp_path / "a")
+    prepare(environment, backwards, tmp_path / "b")
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == FILES
+    for name in FILES:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.parametrize(("environment", "settings"), [("musique", MUSIQUE), ("gsm8k", GSM8K)])
+def test_the_manifest_tells_what_the_files_hold(
+    environment: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    prepare(environment, settings, tmp_path)
+    manifest = read_json(tmp_path / "manifest.json")
+    total = 0
+    for name in ("train", "heldout"):
+        rows = read_rows(environment, tmp_path / f"{name}.jsonl")
+        hops = Counter(str(row.hops) for row in rows)
+        file_hash = sha256(tmp_path / f"{name}.jsonl")
+        assert manifest.pop(name) == {
+            "rows": len(rows),
+            "rows_by_hops": dict(hops),
+            "sha256": file_hash,
+        }
+        assert len(hops) == 2
+        total += len(rows)
+    assert total == settings["rows"]
+    assert manifest == {
+        "environment": environment,
+        "source": "synthetic",
+        "seed": 3,
+        "dropped_from_train": 0,
+    }
 
 
 def test_rows_of_train_that_share_with_a_heldout_file_are_dropped_and_counted(
     tmp_path: Path,
 ) -> None:
     train, heldout = tmp_path / "train.jsonl", tmp_path / "heldout.jsonl"
-    shared = {"question": " where  is IT?", "answer": "#### 1"}
-    write_jsonl(train, [shared, {"question": "Who?", "answer": "#### 2"}, shared])
-    write_jsonl(heldout, [{"question": "Where is it?", "answer": "#### 3"}])
+    shares_question = {"question": " where  is IT?", "answer": "#### 1"}
+    train.write_text(
+        "\n".join(
+            json.dumps(row)
+            for row in (shares_question, {"question": "Who?", "answer": "#### 2"}, shares_question)
+        )
+    )
+    heldout.write_text('{"question": "Where is it?", "answer": "#### 3"}')
     settings = {**GSM8K, "source": "jsonl", "path": str(train), "heldout_path": str(heldout)}
     prepare("gsm8k", settings, tmp_path / "out")
     manifest = read_json(tmp_path / "out" / "manifest.json")
@@ -586,7 +464,10 @@ def test_the_script_ends_bad_input_with_one_line_and_writes_nothing(
 # --- real rows
 
 
-@pytest.mark.parametrize(("environment", "count"), [("musique", 120), ("gsm8k", 500)])
+@pytest.mark.parametrize(
+    ("environment", "count"),
+    [("musique", 120), ("gsm8k", 500)],
+)
 def test_no_real_row_is_lost_or_altered(
     environment: str, count: int, real: Path, tmp_path: Path
 ) -> None:
@@ -613,7 +494,11 @@ shares = st.dictionaries(st.integers(1, 4), st.floats(0.1, 1), min_size=1)
 musique_rows = st.builds(
     lambda hops, extra, same_relation, seed: list(
         synthetic_musique(
-            5, hops=hops, paragraphs=max(hops) + 2 + extra, same_relation=same_relation, seed=seed
+            5,
+            hops=hops,
+            paragraphs=max(hops) + 2 + extra,
+            same_relation=same_relation,
+            seed=seed,
         )
     ),
     shares,
@@ -684,14 +569,14 @@ def musique_settings(**settings: Any) -> dict[str, Any]:
     return {"hops": {1: 0.3, 2: 0.7}, "paragraphs": 8, "same_relation": 0.5, "seed": 0, **settings}
 
 
-def test_rows_are_made_one_at_a_time_the_same_for_a_seed_however_many_follow() -> None:
-    few = list(synthetic_musique(10, **musique_settings()))
-    endless = synthetic_musique(10**12, **musique_settings(hops={2: 0.7, 1: 0.3}))
-    assert list(islice(endless, 10)) == few
-    assert [row.id.rsplit("_", 1)[1] for row in few] == [*map(str, range(10))]
-    few_steps = list(synthetic_gsm8k(10, steps={1: 0.5, 2: 0.5}, seed=0))
-    assert list(islice(synthetic_gsm8k(10**12, steps={2: 0.5, 1: 0.5}, seed=0), 10)) == few_steps
-    assert few_steps[0].id == "gsm8k-synthetic-0"
+def test_the_same_seed_gives_the_same_rows_and_more_rows_begin_with_them() -> None:
+    few, more = (list(synthetic_musique(n, **musique_settings())) for n in (10, 20))
+    assert more[:10] == few
+    assert list(synthetic_musique(10, **musique_settings(hops={2: 0.7, 1: 0.3}))) == few
+    few_steps, more_steps = (
+        list(synthetic_gsm8k(n, steps={1: 0.5, 2: 0.5}, seed=0)) for n in (10, 20)
+    )
+    assert more_steps[:10] == few_steps
 
 
 def test_a_synthetic_question_cannot_be_answered_from_memory() -> None:
@@ -709,7 +594,6 @@ def shared_keys(some: Sequence[Row], others: Sequence[Row]) -> set[tuple[str, st
 
 
 @given(st.integers(0, 80), st.integers(0, 80), st.integers(), shares)
-@hypothesis_settings(max_examples=30)
 def test_reserved_synthetic_rows_are_the_last_and_share_nothing_with_the_others(
     count: int, heldout: int, seed: int, hops: dict[int, float]
 ) -> None:
@@ -720,19 +604,48 @@ def test_reserved_synthetic_rows_are_the_last_and_share_nothing_with_the_others(
     assert not shared_keys(rows[:first_reserved], rows[first_reserved:])
 
 
-def test_thousands_of_synthetic_rows_share_so_much_and_can_be_split_all_the_same() -> None:
-    settings = musique_settings(hops={2: 0.7, 3: 0.2, 4: 0.1}, paragraphs=6, heldout=256)
-    rows = list(synthetic_musique(6000, **settings))
-    assert not shared_keys(rows[:-256], rows[-256:])
-    splits = split(rows, 256, seed=0)
-    assert (len(splits.heldout), len(splits.train)) == (256, 6000 - 256)
+@pytest.mark.parametrize("heldout", [256])
+def test_twenty_thousand_synthetic_rows_share_so_much_and_can_be_split_all_the_same(
+    heldout: int,
+) -> None:
+    settings = musique_settings(hops={2: 0.7, 3: 0.2, 4: 0.1}, paragraphs=6, heldout=heldout)
+    rows = list(synthetic_musique(20_000, **settings))
+    assert not shared_keys(rows[:-heldout], rows[-heldout:])
+    splits = split(rows, heldout, seed=0)
+    assert (len(splits.heldout), len(splits.train)) == (heldout, 20_000 - heldout)
     assert not shared_keys(splits.train, splits.heldout)
+
+
+def test_the_same_seed_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    """Whatever order a process gives to the members of a set."""
+    for hash_seed in ("1", "2"):
+        settings = {"rows": 500, "heldout": 50}
+        study = study_file(tmp_path, changed(PARAMS, data={"musique": settings}))
+        arguments = ["--environment", "musique", "--study", str(study)]
+        subprocess.run(
+            [sys.executable, "scripts/prepare_data.py", *arguments, "--out", tmp_path / hash_seed],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+        )
+    for name in FILES:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+
+
+def test_synthetic_rows_are_made_one_at_a_time() -> None:
+    endless = synthetic_musique(10**12, **musique_settings())
+    assert [row.id.rsplit("_", 1)[1] for row in islice(endless, 3)] == ["0", "1", "2"]
+    steps = synthetic_gsm8k(10**12, steps={1: 1}, seed=0)
+    assert next(steps).id == "gsm8k-synthetic-0"
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"hops": {6: 1}}, "hops is {6: 1}"),
+        ({"hops": {0: 1}}, "hops is {0: 1}"),
+        ({"hops": {}}, "hops is {}"),
+        ({"hops": {2: 0}}, "not all 0"),
         ({"hops": {4: 1}, "paragraphs": 5}, "paragraphs is 5, expected 6"),
         ({"paragraphs": 120}, "paragraphs is 120, expected 4 to 119"),
     ],

@@ -291,7 +291,7 @@ def test_a_broken_log_is_one_clear_line_or_a_diagnosis(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("error")
 def test_a_broken_output_of_a_console_is_one_clear_line_or_rows(tmp_path: Path) -> None:
     read = 0
-    for seed in range(250):
+    for seed in range(300):
         rng = random.Random(seed)
         path = put(
             tmp_path / rng.choice(["log", "train.log", "log.txt"]), broken(rng, printed(rng))

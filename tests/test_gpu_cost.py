@@ -4,7 +4,6 @@ estimate, activations against what torch keeps, and what must hold of any estima
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -29,7 +28,6 @@ from rlvr_debug.environments.task import Lengths
 from rlvr_debug.models.architectures import PUBLISHED, Architecture
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Run
 
 PARAMS = load_params(ROOT / "params.yaml")
 FULL = load_params(ROOT / "params.yaml", ROOT / "studies" / "qwen2.5-7b.yaml")
@@ -74,13 +72,12 @@ def built(config: Any, device: str = "meta") -> Any:
 def test_weights_are_those_that_transformers_and_peft_make(name: str, billions: float) -> None:
     from peft import LoraConfig, get_peft_model
 
-    assert round(Architecture.of(PUBLISHED[name]).parameters / 1e9, 2) == billions
-    config = {**PUBLISHED[name], "num_hidden_layers": 3}
-    model, architecture = built(config), Architecture.of(config)
+    model, architecture = built(PUBLISHED[name]), Architecture.of(PUBLISHED[name])
     assert architecture.parameters == model.num_parameters()
+    assert round(architecture.parameters / 1e9, 2) == billions
     assert architecture.block == sum(p.numel() for p in model.model.layers[0].parameters())
-    lora = LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM")
-    trained = (p.numel() for p in get_peft_model(model, lora).parameters() if p.requires_grad)
+    config = LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM")
+    trained = (p.numel() for p in get_peft_model(model, config).parameters() if p.requires_grad)
     assert architecture.adapter(16) == sum(trained)
 
 
@@ -190,30 +187,26 @@ def test_a_server_s_memory_holds_what_is_said_to_fit(tokens: int, rank: int) -> 
 # --- what is printed
 
 
-@cache
-def planned() -> tuple[list[Run], list[str]]:
-    """Every training of the study, and what is said of it where a third of them are not done yet."""
-    trained = [run for run in runs(FULL) if run.arm == run.trained_as]
-    return trained, gpu_lines(FULL, len(trained) // 3, ROOT)
-
-
 def test_a_plan_speaks_of_gpus_where_the_model_is_real_and_says_that_it_guesses() -> None:
     assert gpu_lines(PARAMS, 3, ROOT) == []
-    _, lines = planned()
-    text = "\n".join(lines)
+    text = "\n".join(gpu_lines(FULL, 3, ROOT))
     assert "estimated by formula; docs/scaling.md says what was measured on one" in text
     assert "7.62 B weights, 40.4 M of them trained, on 3 GPUs (ZeRO-3)" in text
     assert "3.09 B weights" in text
-    assert all(len(line) < 80 for line in lines)
+    assert all(len(line) < 80 for line in text.splitlines())
 
 
 def test_hours_are_those_of_every_training_and_of_what_is_left() -> None:
-    trained, lines = planned()
-    small = {"gsm8k": Architecture.of(PUBLISHED["Qwen2.5-3B"])}
+    trained = [run for run in runs(FULL) if run.arm == run.trained_as]
+    models = {
+        "musique": SEVEN,
+        "calculator": SEVEN,
+        "gsm8k": Architecture.of(PUBLISHED["Qwen2.5-3B"]),
+    }
     hours = sum(
-        run_cost(run, FULL, small.get(run.environment, SEVEN), A100, ROOT).gpu_hours
-        for run in trained
+        run_cost(run, FULL, models[run.environment], A100, ROOT).gpu_hours for run in trained
     )
+    lines = gpu_lines(FULL, len(trained) // 3, ROOT)
     [whole] = [line for line in lines if line.startswith(f"GPU hours of {len(trained)}")]
     [left] = [line for line in lines if "not done yet" in line]
     assert float(whole.split()[-2].replace(",", "")) == pytest.approx(hours, abs=0.06)

@@ -1,4 +1,5 @@
-"""Trainings by accelerate's launcher: its parser reads the configs, GPUs are told apart, and two processes train."""
+"""Trainings by accelerate's launcher: its own parser and DeepSpeed's read the configs, GPUs are told apart, and two
+processes train through the workflow's rule."""
 
 from __future__ import annotations
 
@@ -14,7 +15,15 @@ from hypothesis import strategies as st
 
 from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.devices import SEEN, VISIBLE, device_variables, launch, launch_command, narrowed
+from rlvr_debug.devices import (
+    SEEN,
+    VISIBLE,
+    device_variables,
+    launch,
+    launch_command,
+    narrowed,
+    positions,
+)
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.models.base_model import load_weights, trained_weights
@@ -26,45 +35,78 @@ from tests.test_workflow import MINI, Project, copy
 PARAMS = load_params(ROOT / "params.yaml")
 FULL = load_params(ROOT / "params.yaml", ROOT / "studies" / "qwen2.5-7b.yaml")
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+NO_DEEPSPEED = find_spec("deepspeed") is None or shutil.which("g++") is None
 needs_deepspeed = pytest.mark.skipif(
-    find_spec("deepspeed") is None or shutil.which("g++") is None,
-    reason="deepspeed or the compiler that it needs is missing",
+    NO_DEEPSPEED, reason="deepspeed or the compiler that it needs is missing"
 )
 
 
-# --- what accelerate reads
+# --- what accelerate and DeepSpeed read
 
-PROGRAM = ["scripts/train.py", "--run", "{}"]
+
+def parsed(config: Path, processes: int) -> tuple[Any, Any]:
+    """The launcher's arguments and the config, by accelerate's own parser and checks."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+    command = launch_command(config, processes, ["scripts/train.py", "--run", "{}"])
+    assert command[1:3] == ["-m", "accelerate.commands.launch"]
+    args, read, _ = _validate_launch_command(launch_command_parser().parse_args(command[3:]))
+    return args, read
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
 def test_accelerate_starts_what_it_is_told_whatever_the_config_says(config: Path) -> None:
-    """By accelerate's own parser and checks."""
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-
-    command = launch_command(config, 3, PROGRAM)
-    assert command[1:3] == ["-m", "accelerate.commands.launch"]
-    args, read, _ = _validate_launch_command(launch_command_parser().parse_args(command[3:]))
+    args, read = parsed(config, 3)
     assert read.num_processes == 2
     assert (args.num_processes, args.main_process_port) == (3, 0)
-    assert [args.training_script, *args.training_script_args] == PROGRAM
+    assert (args.training_script, args.training_script_args) == (
+        "scripts/train.py",
+        ["--run", "{}"],
+    )
     sharded = config.name == "zero3.yaml"
     assert (args.use_deepspeed, args.multi_gpu) == (sharded, not sharded)
-    assert args.zero_stage == 3 or not sharded
     # precision comes from params.yaml
     assert args.mixed_precision == "no"
+
+
+@needs_deepspeed
+def test_deepspeed_reads_the_shipped_config_with_the_full_study_s_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    from accelerate.utils import DeepSpeedPlugin
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    args, read = parsed(ROOT / FULL.launch.config, FULL.launch.processes)
+    args.deepspeed_fields_from_accelerate_config = ",".join(read.deepspeed_config)
+    _, environment = prepare_deepspeed_cmd_env(args)
+    for name, value in environment.items():
+        if name.startswith("ACCELERATE"):
+            monkeypatch.setenv(name, value)
+    training = FULL.training
+    parts = training.gradient_accumulation_steps
+    plugin = DeepSpeedPlugin(
+        gradient_accumulation_steps=parts, gradient_clipping=training.max_grad_norm
+    )
+    written = {**plugin.deepspeed_config, "gradient_clipping": training.max_grad_norm}
+    # of one process, which is as many as there are here
+    written |= {"train_micro_batch_size_per_gpu": 1, "train_batch_size": parts}
+    config = DeepSpeedConfig({**written, "bf16": {"enabled": training.bf16}})
+    assert config.zero_config.stage == 3
+    assert config.gradient_accumulation_steps == parts
+    assert config.gradient_clipping == training.max_grad_norm
 
 
 # --- whose GPUs
 
 
-@given(st.lists(st.integers(0, 15), min_size=2, max_size=8, unique=True), st.data())
-def test_a_training_and_its_server_never_share_a_gpu(
-    wanted: list[int], data: st.DataObject
-) -> None:
-    split = data.draw(st.integers(1, len(wanted) - 1))
-    theirs = wanted[split:]
-    here, there = (",".join(map(str, part)) for part in (wanted[:split], theirs))
+@given(st.lists(st.integers(0, 15), min_size=1, max_size=8, unique=True), st.integers(0, 16))
+def test_a_training_and_its_server_never_share_a_gpu(wanted: list[int], split: int) -> None:
+    ours, theirs = wanted[:split], wanted[split:]
+    if not (ours and theirs):
+        return
+    here, there = (",".join(map(str, part)) for part in (ours, theirs))
     seen = [f"GPU-{number}" for number in range(16)]
     for before in ({}, {VISIBLE: ",".join(seen)}):
         job = {**before, **narrowed(here, before)}
@@ -79,16 +121,21 @@ def test_a_training_and_its_server_never_share_a_gpu(
 def test_a_job_that_sees_too_few_gpus_has_them_to_itself_or_says_so() -> None:
     # held-out evaluation on Slurm asks for one
     assert device_variables("3", {VISIBLE: "5"}) == {VISIBLE: "5"}
-    said = r"^launch.devices: asks for 0,1,2, but CUDA_VISIBLE_DEVICES=5,6;"
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(
+        InputError, match=r"^launch.devices: asks for 0,1,2, but CUDA_VISIBLE_DEVICES=5,6;"
+    ):
         narrowed("0,1,2", {VISIBLE: "5,6"})
 
 
-def test_the_full_study_s_server_has_the_gpu_that_training_leaves_and_none_is_named_unasked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_devices_nothing_is_said_of_gpus() -> None:
+    assert positions("") == []
     assert device_variables("", {VISIBLE: "5"}) == narrowed("", {VISIBLE: "5"}) == {}
     assert VISIBLE not in vllm_variables(told(PARAMS.vllm))
+
+
+def test_the_full_study_s_server_has_the_gpu_that_training_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv(VISIBLE, raising=False)
     job = narrowed(FULL.launch.devices, {})
     assert job == {VISIBLE: "0,1,2", SEEN: "all"}
@@ -142,15 +189,14 @@ LAUNCHED = {
     "training": {**MINI["training"], "lora_r": 4, "bf16": True},
 }
 CASE = "results/runs/musique/case/0"
-Launched = Callable[..., Project]
 
 
 @pytest.fixture
-def launched(tmp_path: Path) -> Launched:
-    def project(values: dict[str, Any], **variables: str) -> Project:
+def launched(tmp_path: Path) -> Callable[[dict[str, Any]], Project]:
+    def project(values: dict[str, Any]) -> Project:
         made = copy(ROOT, tmp_path)
         shutil.copytree(ROOT / "configs", tmp_path / "configs")
-        made.environment |= {"DS_ACCELERATOR": "cpu", **variables}
+        made.environment["DS_ACCELERATOR"] = "cpu"
         made.overlay(values)
         return made
 
@@ -159,7 +205,9 @@ def launched(tmp_path: Path) -> Launched:
 
 @pytest.mark.heavy
 @needs_deepspeed
-def test_two_processes_train_on_shards_through_the_rule(launched: Launched) -> None:
+def test_two_processes_train_on_shards_through_the_rule(
+    launched: Callable[[dict[str, Any]], Project],
+) -> None:
     project = launched(LAUNCHED)
     done = project.run("--", f"{CASE}/heldout.json")
     assert done.returncode == 0, done.stderr
@@ -170,25 +218,31 @@ def test_two_processes_train_on_shards_through_the_rule(launched: Launched) -> N
     assert not any(name.startswith("weights/") for name in rows[0])
     assert read_json(folder / "heldout.json")["rows"] == 8
     assert (folder / "adapter" / "adapter_model.safetensors").exists()
+    base = load_weights(ROOT / "models" / "tiny" / "model.safetensors")
     tiny = ROOT / "models" / "tiny"
-    base = load_weights(tiny / "model.safetensors")
     assert trained_weights(folder / "model.safetensors", tiny).keys() == base.keys()
 
 
 @pytest.mark.heavy
 @needs_deepspeed
-def test_what_a_launched_training_refuses_is_still_the_last_line(launched: Launched) -> None:
+def test_what_a_launched_training_refuses_is_still_the_last_line(
+    launched: Callable[[dict[str, Any]], Project],
+) -> None:
     few = {**LAUNCHED, "training": {**LAUNCHED["training"], "prompts_per_step": 60}}
     done = launched(few).run("--", f"{CASE}/metrics.jsonl")
     assert done.returncode != 0
-    said = "training rows, expected at least training.prompts_per_step (60)"
-    assert said in done.stderr.splitlines()[-1]
+    assert (
+        "training rows, expected at least training.prompts_per_step (60)"
+        in (done.stderr.splitlines()[-1])
+    )
 
 
 @pytest.mark.heavy
-def test_a_hub_that_cannot_be_reached_ends_a_study_with_one_line(launched: Launched) -> None:
-    values = {**MINI, "base_models": {"musique": "owner/model@main"}}
-    project = launched(values, HF_ENDPOINT="http://127.0.0.1:9")
+def test_a_hub_that_cannot_be_reached_ends_a_study_with_one_line(
+    launched: Callable[[dict[str, Any]], Project],
+) -> None:
+    project = launched({**MINI, "base_models": {"musique": "owner/model@main"}})
+    project.environment |= {"HF_ENDPOINT": "http://127.0.0.1:9"}
     assert project.to_do()["fetch_model"] == 1
     done = project.run("--", f"{CASE}/metrics.jsonl")
     assert done.returncode != 0
@@ -200,10 +254,11 @@ def test_a_hub_that_cannot_be_reached_ends_a_study_with_one_line(launched: Launc
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", ["qwen2.5-7b", "qwen2.5-0.5b"])
 def test_the_study_of_a_real_model_is_planned_without_a_network(
-    launched: Launched, name: str
+    launched: Callable[[dict[str, Any]], Project], name: str
 ) -> None:
-    project = launched(MINI, HF_ENDPOINT="http://127.0.0.1:9")
+    project = launched(MINI)
     (project.root / "mini.yaml").write_bytes((ROOT / "studies" / f"{name}.yaml").read_bytes())
+    project.environment |= {"HF_ENDPOINT": "http://127.0.0.1:9"}
     project.study = project.root / "studies" / name
     jobs = project.to_do()
     params = load_params(ROOT / "params.yaml", ROOT / "studies" / f"{name}.yaml")

@@ -12,10 +12,9 @@ from torch import Tensor
 from rlvr_debug.grpo.logprobs import passes, prefix_trees, token_logprobs
 
 RandomModel = Callable[[int], Any]
-Batch = tuple[Tensor, Tensor, Tensor]
 
 
-def branching(seed: int, count: int, width: int) -> Batch:
+def branching(seed: int, count: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
     """ids, what is seen of them, and lengths, of sequences that each leave another one somewhere."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -32,17 +31,13 @@ def branching(seed: int, count: int, width: int) -> Batch:
 batches = st.builds(branching, st.integers(0, 10_000), st.integers(1, 20), st.integers(1, 24))
 
 
-@given(batches, st.integers(1, 30))
+@given(batches)
 @settings(max_examples=60)
-def test_a_tree_has_each_token_of_its_sequences_and_what_that_may_see_in_so_many_passes(
-    batch: Batch, count: int
+def test_a_tree_has_each_token_of_its_sequences_and_what_that_may_see(
+    batch: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """However many there are: every process makes as many, whatever its sequences share."""
     ids, seen, lengths = batch
     trees = prefix_trees(ids, seen, lengths)
-    found = list(passes(trees, count))
-    assert len(found) == count
-    assert {row for each in found for row in each.rows.tolist()} == set(range(len(ids)))
     assert sorted(torch.cat([tree.rows for tree in trees]).tolist()) == list(range(len(ids)))
     for tree in trees:
         assert len(tree.ids) <= 2 * int(lengths.max())
@@ -51,8 +46,10 @@ def test_a_tree_has_each_token_of_its_sequences_and_what_that_may_see_in_so_many
             own = places[:length]
             assert torch.equal(tree.ids[own], ids[row, :length])
             assert torch.equal(tree.depth[own], torch.arange(length))
-            visible, before = tree.visible()[own], torch.ones(length, length).bool().tril()
-            assert torch.equal(visible[:, own], before & seen[row, :length])
+            visible = tree.visible()[own]
+            assert torch.equal(
+                visible[:, own], torch.ones(length, length).bool().tril() & seen[row, :length]
+            )
             # nothing of another branch
             assert torch.equal(visible.sum(1), visible[:, own].sum(1))
 
@@ -65,6 +62,16 @@ def test_what_sequences_share_stands_once_and_apart_where_it_is_seen_otherwise()
     assert [len(tree.ids) for tree in prefix_trees(ids, seen, lengths, shared=False)] == [4, 4, 4]
     seen[1, 0] = False
     assert [len(tree.ids) for tree in prefix_trees(ids, seen, lengths)] == [4, 4, 4]
+
+
+@given(batches, st.integers(1, 30))
+def test_every_process_makes_as_many_passes_whatever_its_sequences_share(
+    batch: tuple[Tensor, Tensor, Tensor], count: int
+) -> None:
+    ids, seen, lengths = batch
+    found = list(passes(prefix_trees(ids, seen, lengths), count))
+    assert len(found) == count
+    assert {row for each in found for row in each.rows.tolist()} == set(range(len(ids)))
 
 
 def test_padding_of_a_tree_sees_itself_alone_and_nothing_sees_it() -> None:
@@ -81,14 +88,15 @@ def test_padding_of_a_tree_sees_itself_alone_and_nothing_sees_it() -> None:
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-@given(batches, st.sampled_from([1, 3, 16]))
-@settings(max_examples=12)
+@pytest.mark.parametrize("chunk", [1, 3, 16])
+@given(st.integers(0, 1000), st.integers(1, 20), st.integers(2, 24))
+@settings(max_examples=10)
 def test_log_probabilities_of_a_tree_and_their_gradient_are_those_of_each_sequence_alone(
-    random_model: RandomModel, hidden: bool, batch: Batch, chunk: int
+    random_model: RandomModel, chunk: int, hidden: bool, seed: int, count: int, width: int
 ) -> None:
     """What is hidden is hidden as it is for a sequence alone, a first token that sees nothing included."""
-    ids, seen, lengths = batch
-    model, (count, width) = random_model(0), ids.shape
+    model = random_model(seed)
+    ids, seen, lengths = branching(seed, count, width)
     real = torch.arange(width) < lengths[:, None]
     wanted = real & (ids > 1)
     attention = real & seen if hidden else real
@@ -98,9 +106,16 @@ def test_log_probabilities_of_a_tree_and_their_gradient_are_those_of_each_sequen
     alone = torch.cat([token_logprobs(model, ids[n], attention[n], wanted[n]) for n in rows])
     assert torch.allclose(found, alone, rtol=0, atol=1e-5)
     if wanted[:, 1:].any():
-        both = (torch.autograd.grad((x * weight).sum(), model.parameters()) for x in (found, alone))
-        own, right = (torch.cat([each.flatten() for each in gradients]) for gradients in both)
-        assert float((own - right).norm()) <= 1e-5 * float(right.norm()) + 1e-7
+        given_, right = (
+            torch.cat(
+                [
+                    gradient.flatten()
+                    for gradient in torch.autograd.grad((x * weight).sum(), model.parameters())
+                ]
+            )
+            for x in (found, alone)
+        )
+        assert float((given_ - right).norm()) <= 1e-5 * float(right.norm()) + 1e-7
 
 
 def test_what_sequences_share_goes_through_the_model_once(random_model: RandomModel) -> None:

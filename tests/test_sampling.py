@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -16,25 +17,20 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from lab.model.tokenizer import CALL_AFTER, CALL_BEFORE
-from rlvr_debug.checkout import ROOT
-from rlvr_debug.environments import build_environment, environment_names, task_of
+from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment, spoken
+from rlvr_debug.environments.gsm8k import synthetic_gsm8k
 from rlvr_debug.environments.musique.environment import TOOL
 from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph, synthetic_musique
 from rlvr_debug.environments.musique.settings import Settings
-from rlvr_debug.errors import InputError
-from rlvr_debug.evaluation import evaluate
-from rlvr_debug.grpo.loss import build_batch, trained_sequence
-from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.base import Request, Sample
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
-from rlvr_debug.sampling.rollouts import Rollout, rollout, written
-from rlvr_debug.sampling.tool_calls import PARSERS, hermes
-from rlvr_debug.study.params import load_params
-from tests.families import MODELS, TEMPLATES, byte_tokenizer, template_of
+from rlvr_debug.sampling.rollouts import Rollout, rollout
+from rlvr_debug.sampling.tool_calls import hermes
+from tests.families import LLAMA_3
 
-PARAMS = load_params(ROOT / "params.yaml")
+ROOT = Path(__file__).parents[1]
 END = "<|im_end|>"
 WEIGHTS = Settings().weights
 RandomModel = Callable[..., Any]
@@ -42,15 +38,32 @@ RandomModel = Callable[..., Any]
 # texts that meet the tokenizer's whole fragments, their halves and anything that Unicode has
 pieces = st.sampled_from(
     [
-        *("<tool_call>\n", CALL_BEFORE, CALL_AFTER, "look up", "\n", "\n\n", "\nTies:", "12"),
-        *("<|im_start|>", END, "assistant\n", "<tool_response>\n", "\n</tool_response>", "{", '"'),
+        *(
+            "<tool_call>\n",
+            CALL_BEFORE,
+            CALL_AFTER,
+            "look up",
+            "\n",
+            "\n\n",
+            "\nTies:",
+            "assistant\n",
+        ),
+        *(
+            "<|im_start|>",
+            END,
+            "<tool_response>\n",
+            "\n</tool_response>",
+            "{",
+            '"',
+            " ",
+            "  ",
+            "12",
+        ),
         *(" Aldora", "Aldora", " mentor", "[1]", "é", "e\u0301", "東京", "😀", "\x00", "\ufffd"),
-        *(" ", "  "),
     ]
 )
 texts = st.lists(pieces | st.text(max_size=8), max_size=8).map("".join)
 composed = texts.map(partial(normalize, "NFC"))
-talks = st.lists(st.tuples(texts, texts), max_size=3)
 
 
 # --- conversations as tokens
@@ -86,11 +99,11 @@ def messages_of(
     return messages
 
 
-@given(texts.filter(bool), texts, talks, st.booleans())
+@given(texts, texts, st.lists(st.tuples(texts, texts), max_size=3), st.booleans())
 @example(
     "Be brief.", "Who?", [(f"{CALL_BEFORE}{CALL_AFTER}", "[0] A\n\n[1] B\n\nError: no.")], True
 )
-def test_a_conversation_in_pieces_is_what_qwen2_5_s_own_template_makes_of_the_whole(
+def test_a_conversation_in_pieces_is_the_template_s_rendering_of_the_whole(
     chat: Chat, system: str, question: str, turns: list[tuple[str, str]], has_tools: bool
 ) -> None:
     tools: list[dict[str, Any]] = [TOOL] if has_tools else []
@@ -99,10 +112,43 @@ def test_a_conversation_in_pieces_is_what_qwen2_5_s_own_template_makes_of_the_wh
         ids += [*chat.encode(reply), chat.eos_id, *chat.tool_turn([result])]
     messages = messages_of(system, question, turns)
     assert ids == chat.encode(chat.render(messages, tools, generate=True))
-    official = partial(chat.tokenizer.apply_chat_template, chat_template=template_of("qwen2_5"))
-    for generate in (True, False):
-        theirs = official(messages, tools or None, add_generation_prompt=generate, tokenize=False)
-        assert chat.render(messages, tools, generate=generate) == theirs
+
+
+@given(
+    st.text(min_size=1, max_size=5),
+    st.text(max_size=5),
+    st.lists(st.tuples(texts, texts), max_size=3),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=40)
+def test_the_template_renders_what_qwen2_5_s_own_does(
+    chat: Chat,
+    system: str,
+    question: str,
+    turns: list[tuple[str, str]],
+    has_tools: bool,
+    generate: bool,
+) -> None:
+    messages = messages_of(system, question, turns)
+    tools = [TOOL] if has_tools else None
+    theirs = chat.tokenizer.apply_chat_template(
+        messages,
+        tools=tools,
+        chat_template=official_template(),
+        add_generation_prompt=generate,
+        tokenize=False,
+    )
+    assert chat.render(messages, tools or [], generate=generate) == theirs
+
+
+def official_template() -> str:
+    """Qwen2.5's chat template as TRL carries it."""
+    found = find_spec("trl")
+    if found is None or found.origin is None:
+        pytest.skip("trl is not installed: no copy of Qwen2.5's chat template")
+    path = Path(found.origin).parent / "chat_templates" / "qwen2_5.jinja"
+    return path.read_text(encoding="utf-8")
 
 
 @given(texts)
@@ -142,25 +188,45 @@ def test_every_hermes_tool_call_is_parsed_in_order(
     ]
 
 
-RETRIEVE = '{"name": "retrieve_documents"'
-BAD_BODIES = {
-    "not JSON": ("retrieve_documents(Ada)", "malformed_call"),
-    "nested too deep": ("[" * 100_000, "malformed_call"),
-    "number too long": ("1" * 5000, "malformed_call"),
-    "one in another": (f"{CALL_BEFORE}{CALL_AFTER}", "malformed_call"),
-    "no object": ("[1]", "malformed_call"),
-    "no name": ('{"arguments": {"query": "a"}}', "malformed_call"),
-    "name not text": ('{"name": 1}', "malformed_call"),
-    "arguments text": (f'{RETRIEVE}, "arguments": "Ada"}}', "malformed_call"),
-    "other tool": ('{"name": "search", "arguments": {}}', "unknown_tool"),
-    "no arguments": (f"{RETRIEVE}}}", "bad_arguments"),
-    "query not text": (f'{RETRIEVE}, "arguments": {{"query": 1}}}}', "bad_arguments"),
-    "more": (f'{RETRIEVE}, "arguments": {{"query": "a", "k": 9}}}}', "bad_arguments"),
-}
+@given(texts)
+def test_a_reply_has_a_call_or_its_error_exactly_where_it_opens_one(text: str) -> None:
+    parsed = hermes(text)
+    assert bool(parsed) == ("<tool_call>" in spoken(text))
+    assert all(bool(call.error) != bool(call.name) for call in parsed)
+
+
 BAD_CALLS = {
-    "unclosed": (f"<tool_call>{RETRIEVE}", "unclosed_call"),
+    "unclosed": ('<tool_call>{"name": "retrieve_documents"', "unclosed_call"),
     "unclosed, newline": (f"{CALL_BEFORE}\n", "unclosed_call"),
-    **{name: (f"<tool_call>{body}</tool_call>", e) for name, (body, e) in BAD_BODIES.items()},
+    "not JSON": ("<tool_call>retrieve_documents(Ada)</tool_call>", "malformed_call"),
+    "empty": ("<tool_call></tool_call>", "malformed_call"),
+    "single quotes": ("<tool_call>{'name': 'retrieve_documents'}</tool_call>", "malformed_call"),
+    "nested too deep": ("<tool_call>" + "[" * 100_000 + "</tool_call>", "malformed_call"),
+    "number too long": ("<tool_call>" + "1" * 5000 + "</tool_call>", "malformed_call"),
+    "one in another": (f"<tool_call>{CALL_BEFORE}{CALL_AFTER}", "malformed_call"),
+    "a list": ("<tool_call>[1]</tool_call>", "malformed_call"),
+    "a string": ('<tool_call>"retrieve_documents"</tool_call>', "malformed_call"),
+    "null": ("<tool_call>null</tool_call>", "malformed_call"),
+    "no name": ('<tool_call>{"arguments": {"query": "a"}}</tool_call>', "malformed_call"),
+    "name not text": ('<tool_call>{"name": 1}</tool_call>', "malformed_call"),
+    "arguments text": (
+        '<tool_call>{"name": "retrieve_documents", "arguments": "Ada"}</tool_call>',
+        "malformed_call",
+    ),
+    "other tool": ('<tool_call>{"name": "search", "arguments": {}}</tool_call>', "unknown_tool"),
+    "no arguments": ('<tool_call>{"name": "retrieve_documents"}</tool_call>', "bad_arguments"),
+    "no query": (
+        '<tool_call>{"name": "retrieve_documents", "arguments": {}}</tool_call>',
+        "bad_arguments",
+    ),
+    "query not text": (
+        '<tool_call>{"name": "retrieve_documents", "arguments": {"query": 1}}</tool_call>',
+        "bad_arguments",
+    ),
+    "another argument": (
+        '<tool_call>{"name": "retrieve_documents", "arguments": {"query": "a", "k": 9}}</tool_call>',
+        "bad_arguments",
+    ),
 }
 
 
@@ -181,7 +247,14 @@ ROW = row_of("Born in Rome.", "Born in Oslo.")
 
 
 def musique(**changes: Any) -> Environment:
-    return build_environment("musique", {"max_turns": 4, "max_new_tokens": 60, **changes})
+    settings = {
+        "retrieval": "bm25",
+        "top_n": 1,
+        "max_turns": 4,
+        "max_new_tokens": 60,
+        "weights": WEIGHTS,
+    }
+    return build_environment("musique", {**settings, **changes})
 
 
 class Scripted:
@@ -196,9 +269,7 @@ class Scripted:
     ) -> list[Sample]:
         samples = []
         for request in requests:
-            # a conversation that is no longer than an earlier one has begun again
-            before = {len(r.ids) for r in self.requests if r.slot == request.slot}
-            said = sum(length < len(request.ids) for length in before)
+            said = sum(before.slot == request.slot for before in self.requests)
             self.requests.append(request)
             reply = self.say(request.row, said)
             ids = self.chat.encode(reply) if isinstance(reply, str) else reply
@@ -382,230 +453,70 @@ def test_a_rollout_that_ended_is_not_asked_again_while_others_go_on(chat: Chat) 
 def test_the_oracle_earns_all_of_a_synthetic_musique_row_but_precision(chat: Chat) -> None:
     shares = {1: 0.25, 2: 0.25, 3: 0.25, 4: 0.25}
     rows = list(synthetic_musique(40, hops=shares, paragraphs=8, same_relation=0.3, seed=0))
-    environment = musique(top_n=2, max_turns=5, max_new_tokens=99)
-    sampler = Scripted(chat, task_of("musique").policies["oracle"])
-    found = rollout(rows, environment, chat, sampler, temperature=1.0, seed=0)
+    environment = musique(top_n=2, max_turns=5)
+
+    def say(row: MuSiQueRow, number: int) -> str:
+        hops = row.question_decomposition
+        if number == len(hops):
+            return answer_of(row.answer, *(hop.paragraph_support_idx or 0 for hop in hops))
+        relation = hops[number].question.split(" >> ")[1]
+        entity = hops[number - 1].answer if number else hops[0].question.split(" >> ")[0]
+        return f"{CALL_BEFORE} {entity} {relation}{CALL_AFTER}"
+
+    found = rollout(rows, environment, chat, Scripted(chat, say), temperature=1.0, seed=0)
     assert {current.row.hops for current in found} == {1, 2, 3, 4}
     for current in found:
         assert current.outcome == "answered"
         assert not current.call_errors
-        assert all(value == 1 for name, value in current.parts.items() if name != "precision")
+        assert {n: v for n, v in current.parts.items() if n != "precision"} == {
+            "exact_match": 1,
+            "f1": 1,
+            "recall": 1,
+            "citation": 1,
+            "format": 1,
+        }
         assert 0.5 <= current.parts["precision"] <= 1
         assert current.turns == current.row.hops + 1
 
 
-# --- under the chat templates of other families, in tokenizers of bytes
-
-
-@pytest.fixture(scope="session")
-def chats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Chat]:
-    built = {}
-    for name, (end, specials) in TEMPLATES.items():
-        folder = tmp_path_factory.mktemp(name)
-        byte_tokenizer(template_of(name), end, specials).save_pretrained(folder)
-        built[name] = Chat(folder)
-    return built
-
-
-family = pytest.mark.parametrize("name", TEMPLATES)
-THOUGHT = "<think>\nI should look.\n</think>\n\n"
-
-
-def call_in(chat: Chat, name: str, arguments: dict[str, Any]) -> str:
-    """A tool call as the family writes it."""
-    if chat.parser == "hermes":
-        return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
-    return json.dumps({"name": name, "parameters": arguments})
-
-
-def rows_of(environment: str) -> list[Any]:
-    settings = {**PARAMS.data_settings(environment), "rows": 3, "heldout": 0}
-    return list(task_of(environment).synthetic(settings))
-
-
-def environment_of(name: str) -> Environment:
-    return build_environment(name, {**PARAMS.settings(name), "max_new_tokens": 999})
-
-
-def script_of(environment: str, chat: Chat) -> Callable[[Any, int], str]:
-    """Right for the first row, at random for the others: the last begins with a bad call, where there are tools."""
-    policies = task_of(environment).policies
-
-    def say(row: Any, turn: int) -> str:
-        if row.id.endswith("2") and turn == 0 and environment != "gsm8k":
-            return THOUGHT + call_in(chat, "search", {"query": "no such tool"})
-        reply = policies["oracle" if row.id.endswith("0") else "random"](row, turn)
-        called = [call_in(chat, call.name, dict(call.arguments)) for call in hermes(reply)]
-        return THOUGHT + (called[0] if called else reply)
-
-    return say
-
-
-@family
-@pytest.mark.parametrize("environment", environment_names())
-def test_training_and_evaluation_ask_with_the_same_tokens_and_score_the_same(
-    chats: dict[str, Chat], name: str, environment: str
-) -> None:
-    chat, rows = chats[name], rows_of(environment)
-    built = environment_of(environment)
-    evaluated = Scripted(chat, script_of(environment, chat))
-    summary = evaluate(rows, built, chat, evaluated, temperature=1.0, seed=0)
-    trained = Scripted(chat, script_of(environment, chat))
-    rollouts = rollout(rows, built, chat, trained, temperature=1.0, seed=5)
-
-    asked = [(r.slot, r.ids) for r in trained.requests]
-    assert asked * 2 == [(r.slot, r.ids) for r in evaluated.requests]
-    assert len({current.reward for current in rollouts}) > 1
-    for kind in ("sampled", "greedy"):
-        assert summary[kind]["reward"] == sum(r.reward for r in rollouts) / len(rows)
-        for part, mean in summary[kind]["parts"].items():
-            assert mean == sum(r.parts[part] for r in rollouts) / len(rows)
-    for current in rollouts:
-        ids, sampled = trained_sequence(current, Stages(), built, chat)
-        assert (ids, sampled) == (current.ids, current.sampled)
-        assert build_batch([current], Stages(), built, chat).loss[0].tolist() == sampled
-        # it never forks, though the template would render its past otherwise
-        for request in trained.requests:
-            assert request.row.id != current.row.id or ids[: len(request.ids)] == request.ids
-        if environment == "musique":
-            assert chat.decode(ids).count("I should look.") == current.turns > 1
-
-
-results = st.lists(st.text(max_size=20), min_size=1, max_size=3)
-
-
-@family
-@given(results, st.text(max_size=20))
-def test_a_tool_turn_is_what_the_template_renders_after_a_call(
-    chats: dict[str, Chat], name: str, contents: list[str], query: str
-) -> None:
-    chat = chats[name]
-    call = {"name": "f", "arguments": {"query": query}}
-    messages: list[Any] = [
-        {"role": "user", "content": "Who?"},
-        {"role": "assistant", "content": "", "tool_calls": [{"function": call}]},
-        *({"role": "tool", "content": content} for content in contents),
-    ]
-    whole = chat.encode(chat.render(messages, [], generate=True))
-    turn = [chat.eos_id, *chat.tool_turn(contents)]
-    assert whole[-len(turn) :] == turn
-
-
-@family
-def test_a_reply_ends_where_the_template_ends_one_and_begins_where_it_asks_for_one(
-    chats: dict[str, Chat], name: str
-) -> None:
-    chat = chats[name]
-    asked: list[Any] = [{"role": "user", "content": "Who?"}]
-    said: list[Any] = [*asked, {"role": "assistant", "content": "Ada."}]
-    before = chat.render(asked, [], generate=True)
-    whole = chat.render(said, [], generate=False)
-    # Qwen3's writes an empty thought before a reply that has none
-    reply = whole.removeprefix(before).replace("<think>\n\n</think>\n\n", "")
-    assert reply.startswith(f"Ada.{TEMPLATES[name][0]}")
-    assert before.endswith(chat.generation_prompt())
-    assert chat.decode([*chat.encode("Ada."), chat.eos_id]) == "Ada."
-
-
-def test_a_turn_ends_with_every_token_that_the_model_s_config_names(tmp_path: Path) -> None:
-    """Llama 3 ends some calls with <|eom_id|>: without it, such a reply would run into the limit."""
-    end, specials = TEMPLATES["llama3_1"]
-    tokenizer = byte_tokenizer(template_of("llama3_1"), end, specials)
-    tokenizer.save_pretrained(tmp_path)
-    assert Chat(tmp_path).ends == {tokenizer.eos_token_id}
-    [other] = tokenizer.convert_tokens_to_ids(["<|eom_id|>"])
-    told = {"eos_token_id": [tokenizer.eos_token_id, other]}
-    (tmp_path / "config.json").write_text(json.dumps(told))
-    chat = Chat(tmp_path)
-    assert chat.ends == {tokenizer.eos_token_id, other}
-    call = call_in(chat, "f", {"q": 1})
-    assert chat.decode([*chat.encode(call), other]) == call
-    reply, turn = [*chat.encode(call), other], chat.tool_turn(["3"])
-    expected = [True] * len(reply) + [False] * len(turn) + [True] * len(reply)
-    assert written([*reply, *turn, *reply], chat) == expected
-
-
-def test_a_prompt_does_not_depend_on_the_day(chats: dict[str, Chat]) -> None:
-    """Llama 3.2's template writes today's date where nobody names another."""
-    messages: list[Any] = [{"role": "user", "content": "Who?"}]
-    assert "strftime_now" in str(chats["llama3_2"].tokenizer.chat_template)
-    said = chats["llama3_2"].render(messages, [], generate=True)
-    assert said == chats["llama3_1"].render(messages, [], generate=True)
-
-
-def test_a_template_without_tools_is_refused_where_there_are_tools(tmp_path: Path) -> None:
-    byte_tokenizer("{{ messages[0].content }}", "<e>", ("<b>",)).save_pretrained(tmp_path)
-    chat, messages = Chat(tmp_path), [{"role": "user", "content": "Who?"}]
-    assert chat.decode(chat.prompt(messages, [])) == "Who?"
-    assert chat.tool_calls('<tool_call>{"name": "f"}</tool_call>') == []
-    with pytest.raises(InputError, match="the chat template does not support tools"):
-        chat.prompt(messages, [{"type": "function"}])
-
-
-def test_what_a_template_refuses_is_one_line(tmp_path: Path) -> None:
-    """Gemma 2's knows no system prompt."""
-    text = "{{ raise_exception('System role not supported') }}"
-    byte_tokenizer(text, "<e>", ("<b>",)).save_pretrained(tmp_path)
-    said = f"^{tmp_path}: the chat template raised: System role not supported$"
-    with pytest.raises(InputError, match=said):
-        Chat(tmp_path).prompt([{"role": "system", "content": "Be brief."}], [])
-
-
-@pytest.mark.parametrize(
-    ("reply", "called"),
-    [
-        ('{"name": "f", "parameters": {"q": 1}}', [("f", "")]),
-        ('\n <|python_tag|>{"name": "f", "parameters": {}} \n', [("f", "")]),
-        (f'{THOUGHT}{{"name": "f", "parameters": {{}}}}', [("f", "")]),
-        ('{"name": "f", "parameters": {"q": ', [("", "unclosed_call")]),
-        ('{"name": "f"}{"name": "g"}', [("", "malformed_call")]),
-        ('{"name": "f"} Done.', [("", "malformed_call")]),
-        ('{"parameters": {}}', [("", "malformed_call")]),
-        ('{"name": "f", "parameters": 3}', [("", "malformed_call")]),
-        ("<|python_tag|>f.call()", [("", "malformed_call")]),
-        ("", []),
-        ("Ada.", []),
-        ('She said {"name": "f"}.', []),
-        ("[1]", []),
-    ],
-)
-def test_llama_s_reply_is_one_call_what_is_wrong_with_it_or_an_answer(
-    reply: str, called: list[tuple[str, str]]
-) -> None:
-    assert [(call.name, call.error) for call in PARSERS["llama3_json"](reply)] == called
-
-
-@pytest.mark.parametrize("parser", PARSERS)
-def test_a_call_in_a_thought_is_no_call(parser: str) -> None:
-    call = '<tool_call>{"name": "f"}</tool_call>' if parser == "hermes" else '{"name": "f"}'
-    for reply in (f"<think>{call}</think>Ada.", f"{call}</think>Ada.", f"Ada.<think>{call}"):
-        assert PARSERS[parser](reply) == []
-
-
-@pytest.mark.parametrize("parser", PARSERS)
-@given(texts)
-def test_a_reply_has_a_call_or_its_error_where_it_opens_one(parser: str, text: str) -> None:
-    for reply in (text, "{" + text, f"<tool_call>{text}</tool_call>", f"<|python_tag|>{text}"):
-        found = PARSERS[parser](reply)
-        assert all(bool(call.error) != bool(call.name) for call in found)
-        assert parser != "hermes" or bool(found) == ("<tool_call>" in spoken(reply))
+def test_the_oracle_earns_all_of_a_synthetic_gsm8k_row(chat: Chat) -> None:
+    rows = list(synthetic_gsm8k(20, steps={1: 0.5, 2: 0.5}, seed=0))
+    environment = build_environment("gsm8k", {"max_new_tokens": 48, "weights": {"correct": 1.0}})
+    right = Scripted(chat, lambda row, _: row.answer)
+    wrong = Scripted(chat, lambda row, _: row.answer + "1")
+    for sampler, reward in ((right, 1), (wrong, 0)):
+        found = rollout(rows, environment, chat, sampler, temperature=1.0, seed=0)
+        assert {(r.reward, r.outcome, r.turns) for r in found} == {(reward, "answered", 1)}
 
 
 # --- the sampler against transformers
 
 SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {},
     "grouped queries, tied": {"num_key_value_heads": 2, "tie_word_embeddings": True},
-    "one kv head, other rope and epsilon": {
-        "num_key_value_heads": 1,
-        "hidden_size": 48,
+    "one kv head": {"num_key_value_heads": 1, "hidden_size": 48},
+    "head size of its own": {"head_dim": 16, "num_attention_heads": 3, "num_key_value_heads": 3},
+    "other rope and epsilon": {
         "rope_parameters": {"rope_type": "default", "rope_theta": 50.0},
         "rms_norm_eps": 0.1,
     },
-    "own head size": {"head_dim": 16, "num_attention_heads": 3, "num_key_value_heads": 3},
-    "qwen3, tied": {**MODELS["qwen3"], "num_key_value_heads": 2},
-    "qwen3 with biases": {"model_type": "qwen3", "head_dim": 8, "attention_bias": True},
+    "one layer": {"num_hidden_layers": 1},
+    "qwen3": {"model_type": "qwen3", "head_dim": 16, "num_key_value_heads": 2},
+    "qwen3 with biases, tied": {
+        "model_type": "qwen3",
+        "head_dim": 8,
+        "attention_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "llama": {"model_type": "llama", "num_key_value_heads": 2},
     "llama with biases": {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
-    "llama 3": {**MODELS["llama3_1"], "num_key_value_heads": 2, "head_dim": 16},
+    "llama 3": {
+        "model_type": "llama",
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+        "head_dim": 16,
+        "rope_parameters": LLAMA_3,
+    },
 }
 EOS = 3
 VOCABULARY = 40
@@ -691,7 +602,9 @@ def test_a_slot_whose_history_was_rewritten_is_not_answered_from_its_old_cache(
         ids = ids + sample.ids
 
 
-def conversation(sampler: InProcessSampler, *, seed: int, reset: bool = False) -> list[list[int]]:
+def conversation(
+    sampler: InProcessSampler, *, seed: int, reset: bool = False, temperature: float = 1.0
+) -> list[list[int]]:
     """Three turns of four conversations; all that was sampled."""
     histories = [list(range(5, 5 + n)) for n in (1, 4, 9, 2)]
     said: list[list[int]] = []
@@ -699,9 +612,13 @@ def conversation(sampler: InProcessSampler, *, seed: int, reset: bool = False) -
         if reset:
             sampler.reset()
         requests = [Request(slot, ids, None) for slot, ids in enumerate(histories)]
-        samples = sampler.sample(requests, temperature=1.0, max_new_tokens=8, seed=seed + turn)
+        samples = sampler.sample(
+            requests, temperature=temperature, max_new_tokens=8, seed=seed + turn
+        )
         said += [sample.ids for sample in samples]
-        histories = [[*ids, *s.ids, 7 + turn] for ids, s in zip(histories, samples, strict=True)]
+        histories = [
+            [*ids, *sample.ids, 7 + turn] for ids, sample in zip(histories, samples, strict=True)
+        ]
     return said
 
 
@@ -712,6 +629,8 @@ def test_samples_depend_on_the_seed_and_not_on_the_cache(random_model: RandomMod
     assert [conversation(fresh, seed=seed, reset=True) for seed in range(5)] == found
     assert [conversation(used, seed=seed) for seed in range(5)] == found
     assert len({str(said) for said in found}) == 5
+    greedy = [conversation(used, seed=seed, temperature=0) for seed in range(2)]
+    assert greedy[0] == greedy[1]
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -762,8 +681,10 @@ def test_a_rollout_s_log_probabilities_are_those_of_its_own_ids(
     found = []
     for seed in range(2):
         model = talkative(seed)
-        config, weights = model.config.to_dict(), model.state_dict()
-        samplers = [InProcessSampler(config, weights, chat.ends) for _ in range(2)]
+        samplers = [
+            InProcessSampler(model.config.to_dict(), model.state_dict(), chat.ends)
+            for _ in range(2)
+        ]
         first, again = (
             rollout(rows, environment, chat, fresh, temperature=0.8, seed=seed)
             for fresh in samplers

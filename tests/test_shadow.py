@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import pytest
@@ -41,21 +40,9 @@ def trained(chat: Chat, talkative: Callable[[int], Any]) -> Train:
     return run
 
 
-def seeded(run: Callable[[], TrainingResult]) -> tuple[TrainingResult, tuple[float, float]]:
-    """Return a run's result, and what is drawn after it."""
-    random.seed(0)
-    torch.manual_seed(0)
-    return run(), (random.random(), float(torch.rand(1)))
-
-
 @pytest.fixture(scope="module")
-def alone(trained: Train) -> tuple[TrainingResult, tuple[float, float]]:
-    return seeded(trained)
-
-
-@pytest.fixture(scope="module")
-def healthy(alone: tuple[TrainingResult, tuple[float, float]]) -> TrainingResult:
-    return alone[0]
+def healthy(trained: Train) -> TrainingResult:
+    return trained()
 
 
 def is_same(one: TrainingResult, other: TrainingResult) -> bool:
@@ -81,18 +68,19 @@ def changed(stage: str, value: Any) -> Any:
     )
 
 
-def from_call(stage: str, call: int) -> Callable[..., Any]:
-    """The healthy implementation up to a call, and another one from then on, which makes no optimizer step."""
-    calls = count(1)
+class From:
+    """The healthy implementation up to a call, and another one from then on."""
 
-    def implementation(*given: Any) -> Any:
-        late = next(calls) >= call
-        if stage == "optimizer_step":
-            return None if late else HEALTHY.optimizer_step(*given)
-        found = getattr(HEALTHY, stage)(*given)
-        return changed(stage, found) if late else found
+    def __init__(self, stage: str, call: int) -> None:
+        self._stage, self._left = stage, call
 
-    return implementation
+    def __call__(self, *given: Any) -> Any:
+        self._left -= 1
+        if self._stage == "optimizer_step":
+            # steps from then on are left out
+            return HEALTHY.optimizer_step(*given) if self._left > 0 else None
+        found = getattr(HEALTHY, self._stage)(*given)
+        return found if self._left > 0 else changed(self._stage, found)
 
 
 def with_all(stages: Sequence[str], implementation: Callable[[str], Any]) -> Stages:
@@ -104,8 +92,8 @@ def test_runs_are_the_same_up_to_the_step_in_which_they_are_said_to_part(
     stage: str, trained: Train, healthy: TrainingResult
 ) -> None:
     call = {"max_new_tokens": 2, "optimizer_step": 3, "assign": 2, "score": 9}.get(stage, 1)
-    seen = trained(HEALTHY, HEALTHY.with_fault(stage, from_call(stage, call)))
-    real = trained(HEALTHY.with_fault(stage, from_call(stage, call)))
+    seen = trained(HEALTHY, HEALTHY.with_fault(stage, From(stage, call)))
+    real = trained(HEALTHY.with_fault(stage, From(stage, call)))
     assert is_same(seen, healthy)
     alike = seen.parted[stage] - 1
     assert repr(real.metrics[:alike]) == repr(healthy.metrics[:alike])
@@ -115,16 +103,16 @@ def test_runs_are_the_same_up_to_the_step_in_which_they_are_said_to_part(
 def test_what_comes_to_the_same_in_all_steps_does_not_part(
     stages: Sequence[str], trained: Train
 ) -> None:
-    assert trained(HEALTHY, with_all(stages, lambda stage: from_call(stage, 10**6))).parted == {}
+    assert trained(HEALTHY, with_all(stages, lambda stage: From(stage, 10**6))).parted == {}
 
 
 def test_a_stage_that_acts_late_parts_then_and_no_sooner(
-    trained: Train,
+    trained: Train, healthy: TrainingResult
 ) -> None:
-    """Two updates a step, of which those of step 8 are left out; the variant counts its calls."""
-    small = {"steps": 10, "prompts_per_step": 1, "group_size": 2, "gradient_accumulation_steps": 1}
-    other = HEALTHY.with_fault("optimizer_step", from_call("optimizer_step", 15))
-    assert trained(HEALTHY, other, **small).parted == {"optimizer_step": 8}
+    """Two updates a step, of which those of step 40 are left out; the variant counts its calls."""
+    small = {"steps": 42, "prompts_per_step": 1, "group_size": 2, "gradient_accumulation_steps": 1}
+    other = HEALTHY.with_fault("optimizer_step", From("optimizer_step", 79))
+    assert trained(HEALTHY, other, **small).parted == {"optimizer_step": 40}
 
 
 # --- what makes a proof of it
@@ -193,11 +181,16 @@ def spoiled(*given: Any) -> Any:
 
 @pytest.mark.parametrize("stages", TOGETHER)
 def test_a_stage_that_spoils_what_it_is_given_parts_and_spoils_no_run(
-    stages: Sequence[str], trained: Train, alone: tuple[TrainingResult, tuple[float, float]]
+    stages: Sequence[str], trained: Train, healthy: TrainingResult
 ) -> None:
-    found, drawn = seeded(lambda: trained(HEALTHY, with_all(stages, lambda stage: spoiled)))
-    assert drawn == alone[1]
-    assert is_same(found, alone[0])
+    drawn = []
+    for other in (None, with_all(stages, lambda stage: spoiled)):
+        random.seed(0)
+        torch.manual_seed(0)
+        found = trained(HEALTHY, other)
+        drawn.append((random.random(), float(torch.rand(1))))
+    assert drawn[0] == drawn[1]
+    assert is_same(found, healthy)
     assert {*found.parted} == {*stages}
 
 

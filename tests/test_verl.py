@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -96,7 +96,6 @@ SEEN = ("groups", "tokens", "loss mask", "rewards", "advantages")
 
 
 @given(st.permutations(range(12)), st.booleans())
-@settings(max_examples=20)
 def test_whatever_order_balancing_puts_rows_into_a_step_agrees(
     order: list[int], turns: bool
 ) -> None:
@@ -203,7 +202,6 @@ def recorded_loss(step: Step) -> Record:
 
 
 @given(st.permutations(range(12)))
-@settings(max_examples=20)
 def test_what_several_workers_wrote_is_one_update_of_one_loss(
     tmp_path_factory: pytest.TempPathFactory, order: list[int]
 ) -> None:

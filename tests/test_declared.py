@@ -382,8 +382,11 @@ def test_a_reward_that_keeps_a_state_is_told_until_it_is_declared() -> None:
 
 
 def test_a_declared_state_hides_no_reward_that_is_changed_after_the_call() -> None:
-    rlvr_debug.expect(rewards="stateful")
     doubles = overriding("_calculate_rewards")(lambda _, usual, *given: usual(*given) * 2)
+    undeclared = placed(built(doubles), "rewards")["answer"]
+    assert "overrides `_calculate_rewards`" in undeclared
+    assert "--expect" not in undeclared
+    rlvr_debug.expect(rewards="stateful")
     answer = placed(built(doubles, reward=novelty()), "rewards")
     assert "changed after the call" in answer["answer"]
 

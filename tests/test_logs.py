@@ -1,11 +1,13 @@
 """A run's log is read whatever wrote it: a trainer, another framework, or a logger by its maker's library."""
 
+import gc
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -301,6 +303,18 @@ def test_a_run_of_weights_and_biases_is_read_as_it_lies_there(tmp_path: Path) ->
         assert log.sources["step"] == "train/global_step"
         assert log.series("kl") == pytest.approx([0.01 * n for n in range(1, 16)])
         assert "nested/a" in log.unknown
+
+
+def test_a_run_s_file_is_closed_once_it_is_read(tmp_path: Path) -> None:
+    broken = tmp_path / "run-y.wandb"
+    broken.write_bytes(KEPT.read_bytes()[:20])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", ResourceWarning)
+        read_rows(KEPT)
+        with pytest.raises(InputError):
+            read_rows(broken)
+        gc.collect()
+    assert [str(each.message) for each in said if each.category is ResourceWarning] == []
 
 
 def test_a_run_that_was_killed_is_read_up_to_there(tmp_path: Path) -> None:

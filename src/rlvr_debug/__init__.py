@@ -21,10 +21,11 @@ def check(trainer: Any, *, steps: int = 3, rewards: bool = True) -> Mapping[str,
 
 
 def expect(**segments: Any) -> None:
-    """Declare what your training computes on purpose instead of GRPO: `advantages`, `loss`; and rewards="stateful".
+    """Declare what your training computes on purpose instead of GRPO: `advantages`, `loss`, `rewards`.
 
-    Each of the first two is the name of an algorithm, such as loss="gmpo", or a function of what the segment reads: AdvantageInputs and
-    LossInputs in rlvr_debug.replay.declared. The check compares with that.
+    The first two are the name of an algorithm, such as loss="gmpo", or a function of what the segment reads:
+    AdvantageInputs and LossInputs in rlvr_debug.replay.declared. The check compares with that. rewards="stateful" is for
+    reward functions that give the same row another reward on a later call.
     """
     import_module("rlvr_debug.replay.declared").expect(**segments)
 

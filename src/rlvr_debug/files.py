@@ -46,6 +46,11 @@ def writable(path: Path, name: str = "") -> None:
         raise InputError(f"{said} is in {path.parent}, which does not exist, expected a folder")
 
 
+def taken(path: Path) -> InputError:
+    """Return the error of a path that something stands at and that is not written over."""
+    return InputError(f"{path}: the file exists; choose another name")
+
+
 def user_cache() -> Path:
     """Return the folder in which all checkouts of this user share what can be made again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "rlvr-debug")

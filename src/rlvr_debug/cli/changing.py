@@ -10,7 +10,7 @@ import typer
 from rlvr_debug.checkout import checkout
 from rlvr_debug.cli import shared
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import writable
+from rlvr_debug.files import taken, writable
 
 
 @shared.command("init my-study")
@@ -97,7 +97,7 @@ def diagnose(
         if file is not None:
             writable(file, option)
     if overlay_out and overlay_out.exists():
-        raise InputError(f"{overlay_out}: the file exists; choose another name")
+        raise taken(overlay_out)
     if str(path) == "-" and sys.stdin.isatty():
         print("Paste the log, then press Ctrl-D.", file=sys.stderr)
     first, *_, second = 2 * (run or [""])

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 ALGORITHMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = read_yaml(
     Path(__file__).with_name("algorithms.yaml")
 )
+# what can be declared of a segment by a name: an algorithm, or that rewards are others on a later call
+_NAMES: Mapping[str, Iterable[str]] = {**ALGORITHMS, "rewards": ("stateful",)}
 
 
 @dataclass(frozen=True)
@@ -88,14 +90,14 @@ def expect(
 
 
 def _known(segment: str, what: Declared) -> Declared:
-    known = ALGORITHMS.get(segment)
+    known = _NAMES.get(segment)
     if known is None:
-        hints = hint(segment, ALGORITHMS)
+        hints = hint(segment, _NAMES)
         raise InputError(f"--expect: segment '{segment}' cannot be declared: {hints}")
     if isinstance(what, str) and what not in known:
         raise InputError(f"--expect {segment}: unknown algorithm '{what}': {hint(what, known)}")
-    if segment == "rewards" and not isinstance(what, str):
-        raise InputError(f"expect(rewards=...): got a function, expected one of {[*known]}")
+    if not isinstance(what, str) and segment not in ALGORITHMS:
+        raise InputError(f"expect({segment}=...): got a function, expected one of {[*known]}")
     return what
 
 

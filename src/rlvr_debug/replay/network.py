@@ -21,6 +21,7 @@ from rlvr_debug.replay.settings import Sampling
 EXACT = "float64"
 Precision = str  # float64, or the run's: float32, bfloat16, autocast
 _ROWS = 16  # sequences that go through the network together
+_TOKENS = 256  # the same, of sequences of two tokens
 Scalings = Mapping[str, Mapping[str, float]]
 _KINDS = (".lora_", ".ia3_l.", ".modules_to_save.")
 _KNOWN = (".lora_A.", ".lora_B.", ".lora_magnitude_vector.", ".ia3_l.", ".modules_to_save.")
@@ -129,18 +130,22 @@ class Network:
         outputs: Sequence[list[int]],
         sampling: Sampling,
         precision: Precision = EXACT,
+        *,
         unread: Sequence[bool] = (),
+        together: int = _ROWS,
     ) -> list[list[float]]:
         """Return log-probabilities of each output token, in the distribution that the sampler draws from.
 
-        unread: whether a row's tokens may attend to none, not even themselves.
+        unread: whether a row's tokens may attend to none, not even themselves. together: rows that one pass has.
         """
         found: list[list[float]] = []
-        for start in range(0, len(prompts), _ROWS):
-            rows = list(zip(prompts[start:], outputs[start:], strict=True))[:_ROWS]
+        for start in range(0, len(prompts), together):
+            rows = list(zip(prompts[start:], outputs[start:], strict=True))[:together]
             ids = pad_sequence([torch.tensor([*p, *o]) for p, o in rows], batch_first=True)
-            hidden = torch.tensor(unread[start : start + _ROWS])
-            mask = (~hidden[:, None]).long().expand_as(ids) if unread else None
+            mask = None
+            if unread:
+                may = [not hidden for hidden in unread[start : start + together]]
+                mask = torch.tensor(may).long()[:, None].expand_as(ids)
             logits = self.logits(weights, Forward(ids, mask), precision)
             for (prompt, output), row, own in zip(rows, logits, ids, strict=True):
                 places = slice(len(prompt) - 1, len(prompt) + len(output) - 1)
@@ -148,6 +153,38 @@ class Network:
                 chosen = drawn.log_softmax(-1).gather(1, torch.tensor(output).long()[:, None])
                 found.append(chosen[:, 0].tolist())
         return found
+
+    def sampled_blind(
+        self,
+        weights: Weights,
+        prompts: Sequence[list[int]],
+        outputs: Sequence[list[int]],
+        sampling: Sampling,
+        precision: Precision = EXACT,
+        *,
+        width: int,
+    ) -> list[list[float]]:
+        """Return what `sampled` does of a sampler that reads each token alone, once it has drawn one from the prompt.
+
+        So `generate` does where a model drops its cache. width: of the call's longest prompt; of the mask, which is as
+        wide, it reads the first column, so that tokens of a row that is padded there attend to none.
+        """
+        first = self.sampled(weights, prompts, [o[:1] for o in outputs], sampling, precision)
+        later = iter(
+            self.sampled(
+                weights,
+                [[token] for output in outputs for token in output[:-1]],
+                [[token] for output in outputs for token in output[1:]],
+                sampling,
+                precision,
+                unread=[
+                    len(p) < width for p, o in zip(prompts, outputs, strict=True) for _ in o[1:]
+                ],
+                together=_TOKENS,
+            )
+        )
+        rows = zip(first, outputs, strict=True)
+        return [[*begun, *(next(later)[0] for _ in output[1:])] for begun, output in rows]
 
 
 def _empty(module: Any) -> None:

@@ -13,7 +13,7 @@ from rlvr_debug.blocks import told
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.diagnosis.rank import Diagnosis
 from rlvr_debug.errors import InputError, short
-from rlvr_debug.files import replacing
+from rlvr_debug.files import replacing, taken
 from rlvr_debug.logs.log import Log
 from rlvr_debug.study.arms import trained_runs, unmapped
 from rlvr_debug.study.model import Case, Params
@@ -102,7 +102,7 @@ def write_overlay(text: str, path: Path) -> Params:
             # unlike a rename, it fails where the name is taken; the rename to the same file that follows does nothing
             os.link(temporary, path)
         except FileExistsError:
-            raise InputError(f"{path}: the file exists; choose another name") from None
+            raise taken(path) from None
     return params
 
 

@@ -360,6 +360,8 @@ def nearly_equal(record: Record) -> Consequence | None:
 
 def noise(record: Record) -> Consequence | None:
     """Measure the noise of the reward function that has most of it; None where none was called again."""
+    if "rewards" in record.own.declared:
+        return None  # what a state changes is no noise
     size, by_name = record.settings.group_size, dict[str, list[Tensor]]()
     for call in (each for g in record.generations for each in g.reward_calls):
         if call.again is not None and size > 1 and not len(call.returned) % size:
@@ -371,7 +373,7 @@ def noise(record: Record) -> Consequence | None:
         off = rewards - rewards.nanmean(1, keepdim=True)
         one = float((again - rewards).square().nanmean() / 2) ** 0.5
         found.append((one, float(off.square().nanmean() * size / (size - 1)) ** 0.5, name))
-    if not found or "rewards" in record.own.declared:
+    if not found:
         return None
     one, within, name = max(found, key=lambda each: each[0] / max(each[1], 1e-300))
     said = (

@@ -118,17 +118,13 @@ def compare_sampler(
         weights = {name: first[name] if begun in name else held for name, held in weights.items()}
     rows = record.chosen(len(call.prompts)).tolist()
     prompts, outputs = ([each[row] for row in rows] for each in (call.prompts, call.outputs))
-    unread: list[bool] = []
-    if blind:  # the first token is still drawn from the whole prompt, and of a mask its first column is read, of padding
-        width, pairs = max(map(len, call.prompts)), [*zip(prompts, outputs, strict=True)]
-        unread = [bool(n) and len(p) < width for p, o in pairs for n in range(len(o))]
-        prompts = [o[n - 1 : n] or p for p, o in pairs for n in range(len(o))]
-        outputs = [[token] for o in outputs for token in o]
+    width = max(map(len, call.prompts))
+    drawn = partial(network.sampled_blind, width=width) if blind else network.sampled
     # a sampler that the loss is corrected for may be coarser than the trainer: an engine computes in bfloat16
     corrected = bool(record.settings.importance_correction)
     coarse = "bfloat16" if corrected else record.settings.precision
     exact, rounded = (
-        _flat(network.sampled(weights, prompts, outputs, sampling, precision, unread))
+        _flat(drawn(weights, prompts, outputs, sampling, precision))
         for precision in (EXACT, coarse)
     )
     return root_mean_square(_flat([call.logprobs[row] for row in rows]), exact, rounded, coarse)

@@ -236,7 +236,7 @@ def test_vf_eval_gives_our_rewards(name: str, tmp_path: Path) -> None:
     if shutil.which("uv", path=PATH) is None:
         pytest.skip("uv is not installed: verifiers' runner needs it")
     torch.set_num_threads(1)
-    model, tasks = ROOT / "models" / "tiny", tasks_of(name, 4)
+    model, tasks = ROOT / "models" / "tiny", list(load_taskset(config_of(name)).take(4))
     chat, environment = Chat(model), tasks[0].environment
     sampler: Sampler
     if name == "musique":

@@ -53,6 +53,7 @@ def length_and_answer(completions: Any, answer: Any, **_: Any) -> list[float]:
 
 
 OUT = TemporaryDirectory(prefix="trl-")
+LEFT_OUT = "the evaluations are long and were left out; what they leave behind was not seen"
 
 
 def built(
@@ -396,6 +397,25 @@ def test_old_log_probabilities_that_are_lost_on_the_way_to_the_loss_are_told() -
     answer = placed(built(forgets, **told), "loss")
     assert "old log-probabilities are ignored" in names(answer)
     placed(built(**told))
+
+
+class Served(trl.GRPOTrainer):  # type: ignore[misc] # trl's types are not read
+    """It evaluates at the temperature of the deployment, and leaves it behind."""
+
+    def evaluate(self, *given: Any, **named: Any) -> Any:
+        self.generation_config.temperature = 0.3
+        return super().evaluate(*given, **named)
+
+
+@pytest.mark.parametrize(("rows", "first"), [(2, "sampling settings"), (3, None)])
+def test_what_an_evaluation_leaves_behind_is_told_and_a_long_one_left_out_and_said(
+    rows: int, first: str | None
+) -> None:
+    few = datasets.Dataset.from_list(ROWS[:rows])
+    told = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}
+    answer = placed(built(Served, options={"eval_dataset": few}, **told), first)
+    assert [n for n in answer["notes"] if "evaluations" in n] == ([] if first else [LEFT_OUT])
+    placed(built(options={"eval_dataset": few}, **told))
 
 
 def test_a_release_that_nobody_tried_is_said() -> None:

@@ -255,12 +255,16 @@ def _settings(answer: Mapping[str, Any], verbose: bool) -> list[str]:
     head = f"Settings: {len(measured) - len(bad)} of {len(measured)} within their bounds"
     lines = [head + ("; out of bounds:" if bad else ".")]
     for each in measured if verbose else bad:
-        told = each["measured"].items()
-        values = ", ".join(f"{n} {'infinite' if v is None else f'{v:.3g}'}" for n, v in told)
+        values = ", ".join(_measured(name, value) for name, value in each["measured"].items())
         lines.append(f"  {each['name']}: {values if each['passed'] else each['said']}.")
         lines += [] if each["passed"] else [f"    To change it: {each['fix']}."]
         lines += [f"    Bound: {each['bound']}. Why: {each['reason']}."] if verbose else []
     return lines
+
+
+def _measured(name: str, value: float | None) -> str:
+    """Return a measured quantity in words; None is what JSON has for infinity."""
+    return f"{name.replace('_', ' ')} {'infinite' if value is None else f'{value:.3g}'}"
 
 
 def _row(each: Mapping[str, Any]) -> str:

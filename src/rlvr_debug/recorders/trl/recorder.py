@@ -6,6 +6,7 @@ what a subclass overrides is inside.
 
 import copy
 import functools
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -260,6 +261,22 @@ class Recorder(StepWatch):
         }
         self.record.settings = replace(self.record.settings, **steps)
         leave_out(self.record, self._seams.failed)
+
+    def evaluates(self) -> bool:
+        """Return whether an evaluation samples no more rollouts than were recorded: a longer one is left out, and said."""
+        rows, args = self._trainer.eval_dataset, self._trainer.args
+        sets = rows.values() if isinstance(rows, dict) else [rows]
+        draws = getattr(args, "num_generations_eval", None) or args.num_generations
+        try:
+            count = draws * sum(map(len, sets))
+        except TypeError:  # a stream
+            count = math.inf
+        if count <= sum(len(each.rows) for each in self.record.generations):
+            return True
+        said = "the evaluations are long and were left out; what they leave behind was not seen"
+        if said not in self.record.notes:
+            self.record.notes.append(said)
+        return False
 
     def part(self) -> Record:
         """Return the record, of several processes this one's part of it."""

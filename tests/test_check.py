@@ -362,6 +362,15 @@ def forgets(_: Any, usual: Any, rows: Any) -> Any:
     return {name: value for name, value in usual(rows).items() if name not in unknown}
 
 
+class LosesLater(trl.GRPOTrainer):  # type: ignore[misc]
+    """It frees the old log-probabilities after their first use, in a batch that is used again."""
+
+    def compute_loss(self, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+        loss = super().compute_loss(model, inputs, *given, **named)
+        inputs.pop("old_per_token_logps", None)
+        return loss
+
+
 @pytest.mark.parametrize(
     ("fault", "first", "named", "said"),
     [
@@ -397,6 +406,8 @@ def test_old_log_probabilities_that_are_lost_on_the_way_to_the_loss_are_told() -
     answer = placed(built(forgets, **told), "loss")
     assert "old log-probabilities are ignored" in names(answer)
     placed(built(**told))
+    answer = placed(built(LosesLater, **told), "micro-batches")
+    assert "First in update 2; old log-probabilities are missing" in answer["answer"]
 
 
 class Served(trl.GRPOTrainer):  # type: ignore[misc] # trl's types are not read

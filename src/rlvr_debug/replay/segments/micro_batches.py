@@ -33,6 +33,7 @@ def of_rows(record: Record, network: Network) -> Iterator[Instance]:
         said = f"its batch is that of generation {origin + 1}"
         yield certain(f"generation {number + 1}", int(number != origin), said)
     trained: dict[int, Counter[int]] = {}
+    with_old: set[int] = set()  # generations of which a micro-batch had old log-probabilities
     for number, update in enumerate(record.updates):
         where = f"update {number + 1}"
         count, expected = len(update.micro_batches), record.settings.micro_batches * record.size
@@ -43,6 +44,10 @@ def of_rows(record: Record, network: Network) -> Iterator[Instance]:
             trained.setdefault(micro.generation, Counter()).update(rows.tolist())
             generation = record.generations[micro.generation]
             whole = batch_of(generation)
+            has_old = _known(micro.given.old)
+            lost = not has_old and micro.generation in with_old
+            yield certain(where, lost * len(rows), "old log-probabilities are missing")
+            with_old |= {micro.generation} if has_old else set()
             for name in _FIELDS:
                 kept, given = getattr(whole, name), getattr(micro.given, name)
                 if name == "rows" or not (_known(kept) and _known(given)):

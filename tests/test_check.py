@@ -226,6 +226,54 @@ def test_an_optimizer_of_the_script_s_own_is_held_to_its_formula() -> None:
     assert statuses(placed(trainer))["optimizer step"] == "agrees"
 
 
+class Descends(trl.GRPOTrainer):  # type: ignore[misc]
+    momentum = 0.9
+
+    def create_optimizer(self, *_: Any) -> Any:
+        rate = self.args.learning_rate
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=rate, momentum=self.momentum)
+        return self.optimizer
+
+
+class Crawls(Descends):
+    momentum = 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "first"),
+    [(Descends, 1e-3, None), (Crawls, 0.05, None), (Crawls, 1e-3, "optimizer step")],
+)
+def test_descent_that_a_method_makes_is_meant_but_for_plain_descent_at_adam_s_rate(
+    kind: Any, rate: float, first: str | None
+) -> None:
+    placed(built(kind, learning_rate=rate), first)
+
+
+class Sorts(trl.GRPOTrainer):  # type: ignore[misc]
+    """It sorts whole rows by the length of their replies."""
+
+    left_behind: tuple[str, ...] = ()
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        batch = super()._generate_and_score_completions(inputs)
+        order = batch["completion_mask"].sum(1).argsort(descending=True, stable=True)
+        assert order.tolist() != [*range(len(order))]
+        rows = (n for n, t in batch.items() if torch.is_tensor(t) and t.dim())
+        return {**batch, **{n: batch[n][order] for n in rows if n not in self.left_behind}}
+
+
+class SortsButAdvantages(Sorts):
+    left_behind = ("advantages",)
+
+
+@pytest.mark.parametrize(("kind", "first"), [(Sorts, None), (SortsButAdvantages, "advantages")])
+def test_rows_that_are_sorted_after_they_were_scored_are_followed(
+    kind: Any, first: str | None
+) -> None:
+    told = {"num_iterations": 2, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
+    placed(built(kind, **told), first)
+
+
 class Again(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, *_: Any, lr_scheduler: Any, **__: Any) -> None:
         lr_scheduler.step()

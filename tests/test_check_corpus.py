@@ -107,7 +107,8 @@ MENDED = [
     *("c/fault_03", "c/fault_07", "c/fault_12", "c/fault_18", "c/healthy_01"),
     *("d/fault_05", "d/fault_06", "d/fault_12", "d/fault_13", "d/healthy_02"),
     *("e/fault_03", "e/fault_04", "e/healthy_03"),
-    *("f/fault_13", "f/healthy_05", "g/fault_13"),
+    *("f/fault_13", "f/healthy_05", "g/fault_13", "r/fault_04", "t/fault_11"),
+    *("v/fault_08", "v/healthy_04", "v/healthy_05", "v/healthy_06", "v/healthy_08"),
 ]
 
 

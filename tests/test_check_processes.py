@@ -36,6 +36,7 @@ from rlvr_debug.replay.store import check_folder, digest, read_part, write_recor
 from tests.small_record import change, line, small_record
 
 TRL = find_spec("trl") is not None
+EMBEDDINGS = "model.embed_tokens.weight"
 SCRIPT = ROOT / "benchmarks" / "check" / "script.py"
 needs_trl = pytest.mark.skipif(not TRL, reason="trl is not installed: no trainer to check")
 
@@ -218,6 +219,19 @@ def test_a_mistake_between_processes_is_found_where_it_is(
     answer = told(merged([first(one), second(other)]))
     assert answer["first"] == segment, answer["answer"]
     assert said in answer["answer"]
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_processes_may_each_step_a_part_of_the_weights_if_all_of_them_move(stuck: bool) -> None:
+    record = small_record()
+    for update in record.updates:
+        update.optimizer = "__main__.Sharded"
+        before, after = (record.weights[n] for n in (update.before, update.after))
+        record.weights[update.after] = {**after, EMBEDDINGS: before[EMBEDDINGS]} if stuck else after
+    one, other = parts_of(record)
+    answer = told(merged([one, _other(other, states=[{}] * 3)]))
+    assert (answer["first"] == "processes") == stuck, answer["answer"]
+    assert ("1 of" in answer["answer"] and "which do not move" in answer["answer"]) == stuck
 
 
 def test_processes_that_have_the_same_rows_are_told(whole: Record) -> None:

@@ -16,7 +16,7 @@ from rlvr_debug.recorders.ranks import merged
 from rlvr_debug.recorders.trl.launched import Ranks, launched
 from rlvr_debug.recorders.trl.recorder import Recorder
 from rlvr_debug.recorders.trl.reward_calls import same_numbers
-from rlvr_debug.recorders.trl.sampler_calls import make_watchable
+from rlvr_debug.recorders.trl.sampler_calls import in_sampled_order, make_watchable
 from rlvr_debug.recorders.trl.seams import Seams, warn
 from rlvr_debug.replay.answer import answer_text
 from rlvr_debug.replay.finding import NOT_SEEN
@@ -125,7 +125,7 @@ def together(
         if limit is not None:
             ranks.check(begun, limit)
         time.sleep(_POLL)
-    return merged([record, *map(read_part, others)], cut)
+    return in_sampled_order(merged([record, *map(read_part, others)], cut))
 
 
 def _met(accelerator: Any) -> Ranks | None:

@@ -282,7 +282,7 @@ class Recorder(StepWatch):
         """Return the record, of several processes this one's part of it."""
         accelerator = self._trainer.accelerator
         if accelerator.num_processes < 2:
-            return self.record
+            return sampler_calls.in_sampled_order(self.record)
         return part_of(self.record, self.random, self.cut, main=accelerator.is_main_process)
 
     def take_saved(self) -> None:

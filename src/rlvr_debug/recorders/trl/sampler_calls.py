@@ -8,10 +8,12 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import GenerationMixin
 
 from rlvr_debug.recorders.trl.settings import used_sampling
-from rlvr_debug.replay.record import Batch, Call
+from rlvr_debug.replay.finding import seen
+from rlvr_debug.replay.record import Batch, Call, Generation, MicroBatch, Record
 
 _CERTAIN = 1e-3  # nats
 
@@ -138,13 +140,7 @@ def trained_calls(calls: list[Call], batch: Batch) -> tuple[list[Call], int, lis
     one that its tokens begin with. A row without one that the loss does not count fills its group up. Where a row that counts
     has no reply, the calls are returned as they are.
     """
-    rows = [
-        (prompt[real.bool()].tolist(), completion[there.bool()].tolist())
-        for prompt, real, completion, there in zip(
-            *(batch.prompt_ids, batch.prompt_mask, batch.completion_ids, batch.completion_mask),
-            strict=True,
-        )
-    ]
+    rows = rows_in(batch)
     prompts = {tuple(prompt) for prompt, _ in rows}
     free = [
         (place, number)
@@ -191,6 +187,66 @@ def trained_calls(calls: list[Call], batch: Batch) -> tuple[list[Call], int, lis
     unused = len(free) + sum(len(c.prompts) for c in calls[: first[0]])
     rows_of_one = [took[1] for took in chosen if took] if len(calls) == 1 else []
     return [one, *fillers[: len(filled)], *later], unused, rows_of_one
+
+
+def in_sampled_order(record: Record) -> Record:
+    """Return the record with each batch in the order in which its rows were sampled.
+
+    A trainer may sort whole rows after they were scored, or deal them out to processes by their length.
+    """
+    orders = [_sampled_order(each) for each in record.generations]
+
+    def followed(micro: MicroBatch) -> MicroBatch:
+        order = orders[micro.generation] if micro.generation < len(orders) else None
+        if order is None or micro.given.rows is None:
+            return micro
+        return replace(micro, given=replace(micro.given, rows=order.argsort()[micro.given.rows]))
+
+    if all(order is None for order in orders):
+        return record
+    generations = [
+        each if order is None else replace(each, batch=_reordered(seen(each.batch), order))
+        for each, order in zip(record.generations, orders, strict=True)
+    ]
+    updates = [
+        replace(each, micro_batches=[*map(followed, each.micro_batches)]) for each in record.updates
+    ]
+    return replace(record, generations=generations, updates=updates)
+
+
+def _reordered(batch: Batch, order: Tensor) -> Batch:
+    rows = None if batch.rows is None else torch.arange(len(order))
+    return replace(batch.of_rows(order), rows=rows)
+
+
+def _sampled_order(generation: Generation) -> Tensor | None:
+    """Return where in the batch each sampled row stands, [B]; None where they stand in order, or the batch has other rows."""
+    batch, calls = generation.batch, generation.calls
+    if batch is None or not calls or not all(calls[0].outputs):
+        return None
+    held = rows_in(batch)
+    places = calls[0].rows or [*range(len(calls[0].prompts))]
+    if sorted(places) != [*range(len(held))]:
+        return None
+    left, order = {*range(len(held))}, [0] * len(held)
+    for place, prompt, output in zip(places, calls[0].prompts, calls[0].outputs, strict=True):
+        fits = [n for n in left if held[n][0] == prompt and held[n][1][: len(output)] == output]
+        if not fits:
+            return None
+        order[place] = place if place in fits else min(fits, key=lambda n: (len(held[n][1]), n))
+        left.remove(order[place])
+    return None if order == sorted(order) else torch.tensor(order)
+
+
+def rows_in(batch: Batch) -> list[tuple[list[int], list[int]]]:
+    """Return the tokens of each row's prompt and completion, without padding."""
+    return [
+        (prompt[real.bool()].tolist(), completion[there.bool()].tolist())
+        for prompt, real, completion, there in zip(
+            *(batch.prompt_ids, batch.prompt_mask, batch.completion_ids, batch.completion_mask),
+            strict=True,
+        )
+    ]
 
 
 def function_calls(

@@ -34,6 +34,7 @@ _CHANGED = {
 }
 # of options of an optimizer, the arguments
 _ARGUMENTS = {"betas": ("adam_beta1", "adam_beta2"), "eps": ("adam_epsilon",)}
+_DESCENT = 0.01  # a learning rate at which plain descent is meant; Adam's are a tenth of it or less
 _DATA_ROWS = 1000  # of which are counted
 _SCHEDULE_LENGTHS = ("num_training_steps", "T_max", "total_iters", "total_steps")
 # of transformers' GenerationConfig, what else changes which tokens are drawn
@@ -166,10 +167,14 @@ def asked_options(trainer: Any, optimizer: Any) -> dict[str, Any]:
     return {**optimizer.defaults, **options}
 
 
-def means_optimizer(trainer: Any, kind: str) -> bool:
-    """Return whether a method of the user's means this class of optimizer. Plain descent is none: at Adam's rate nothing moves."""
+def means_optimizer(trainer: Any, kind: str, groups: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a method of the user's means this class of optimizer: plain descent at Adam's rate moves nothing."""
+    descends = [
+        group.get("momentum") or group.get("initial_lr", group["lr"]) >= _DESCENT
+        for group in groups
+    ]
     chosen = "optim" in chosen_arguments(trainer.args)
-    return kind != "SGD" and not chosen and _makes_optimizer(trainer)
+    return (kind != "SGD" or all(descends)) and not chosen and _makes_optimizer(trainer)
 
 
 def _makes_optimizer(trainer: Any) -> bool:

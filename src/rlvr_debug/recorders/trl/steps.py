@@ -47,6 +47,9 @@ class StepWatch:
         self._made = 0  # optimizer steps
         self._counts: list[int] = []  # of the schedule, at each of them
         self._norms: tuple[float, float] | None = None
+        self._unsynced = (
+            False  # the last backward pass left a gradient that is not averaged over processes
+        )
         self._clipped_squares = 0.0
         self.cut = keeping.Cut()
         # DeepSpeed's, which steps where others end their backward pass
@@ -176,6 +179,8 @@ class StepWatch:
         if self._micro is not None:
             self._micro.loss = float(loss.detach())
         yield
+        wrapped = getattr(self._trainer, "model_wrapped", None)
+        self._unsynced = getattr(wrapped, "require_backward_grad_sync", True) is False
         if self._update.micro_batches and not self._zero:
             self._update.gradients = keeping.gradients_of(self._model, self.record)
             if self.record.elements and getattr(self._trainer.accelerator, "sync_gradients", True):
@@ -186,8 +191,8 @@ class StepWatch:
         update = self._update
         if update.gradients is not None and not (self._zero or self.cut.weights):
             now = keeping.gradients_of(self._model, self.record)
-            if not norm(update.gradients):
-                update.gradients = now
+            if self._unsynced or not norm(update.gradients):
+                self._averaged(now)
             elif norm(now):
                 size = norm(update.gradients) ** 2
                 along = product(now, update.gradients) / size
@@ -195,6 +200,12 @@ class StepWatch:
                 if norm(less(now, scaled)) < _SAME * norm(now):
                     update.rescaled = along
         yield
+
+    def _averaged(self, gradients: dict[str, Tensor]) -> None:
+        """Take these gradients for what backward left, where DDP was kept from averaging it: the user does so afterwards."""
+        self._update.gradients, self._unsynced = gradients, False
+        if self._norms:
+            self._norms = keeping.whole_norms(self._model)
 
     def before_step(self) -> None:
         if not self._zero:
@@ -204,6 +215,8 @@ class StepWatch:
         update, optimizer = self._update, self._optimizer()
         self._began_step(update, optimizer, optimizer.param_groups)
         update.clipped = keeping.gradients_of(self._model, self.record)
+        if self._unsynced and update.gradients is not None:
+            self._averaged(update.clipped)
         if self._norms:
             before, summed = self._norms
             update.norms, self._norms = (before, keeping.whole_norms(self._model)[0], summed), None
@@ -216,7 +229,9 @@ class StepWatch:
         micros = update.micro_batches
         update.touched = bool(micros) and update.before != micros[-1].weights
         update.optimizer = keeping.kind_of(type(optimizer))
-        if not self._own and means_optimizer(self._trainer, update.optimizer):
+        if not self._own and means_optimizer(
+            self._trainer, update.optimizer, optimizer.param_groups
+        ):
             self.record.settings = replace(self.record.settings, optimizer="")
         asked = {} if self._own else asked_options(self._trainer, optimizer)
         update.groups = keeping.groups_of(groups, keeping.names_of(self._model), asked)

@@ -50,6 +50,20 @@ def processes(record: Record, _: object) -> Iterator[Instance]:
         yield from _same(record, where, gradients=number, weights=number + 1, states=number)
 
 
+def _still(record: Record, number: int) -> set[str] | None:
+    """Return the tensors that an update left as they are, though it moved others; None with torch's own optimizers.
+
+    The processes of another optimizer may each step a part of the weights, and hold no states of the rest.
+    """
+    update = record.updates[number]
+    if "." not in update.optimizer or not record.weights:
+        return None
+    before, after = record.weights[update.before], record.weights[update.after]
+    still = {name for name in before if torch.equal(before[name], after[name])}
+    still -= {name for name, gradient in (update.clipped or {}).items() if not gradient.any()}
+    return still if len(still) < len(before) else set()
+
+
 def _missing(record: Record, processes: Sequence[int]) -> str:
     return ", ".join(str(n) for n in range(record.size) if n not in processes)
 
@@ -65,9 +79,13 @@ def _same(record: Record, where: str, **held: int) -> Iterator[Instance]:
             [one], [own] = parts
             names = one.keys() | own.keys()
             off = sorted(each for each in names if one.get(each) != own.get(each))
+            still = _still(record, number) if name == "states" else None
+            if still is not None:
+                off = [each for each in off if each in still]
             which = f"{len(off)} of {len(names)} tensors ({', '.join(off[:3])})"
             what = "the optimizer's states" if name == "states" else name
             said = f"{what} differ between process 0 and process {rank}: {which}"
+            said += "" if still is None else ", which do not move"
             yield certain(where, int(bool(off)), said)
 
 

@@ -52,11 +52,11 @@ class Steps(TrainerCallback):  # type: ignore[misc] # transformers' types are no
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Save nothing, and evaluate between the recorded steps if that is short: it may leave something behind."""
-        if self._recorder and self._recorder.end_step():
-            control.should_training_stop = True
-            control.should_evaluate = False
-        if control.should_evaluate and not (self._recorder and self._recorder.evaluates()):
-            control.should_evaluate = False
+        recorder = self._recorder
+        if recorder and recorder.end_step():
+            control.should_training_stop, recorder = True, None
+        if control.should_evaluate:
+            control.should_evaluate = recorder is not None and recorder.evaluates()
         control.should_save = False
         return control
 

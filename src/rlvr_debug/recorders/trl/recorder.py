@@ -269,7 +269,7 @@ class Recorder(StepWatch):
         draws = getattr(args, "num_generations_eval", None) or args.num_generations
         try:
             count = draws * sum(map(len, sets))
-        except TypeError:  # a stream
+        except Exception:  # a stream, or a dataset of the user's that has no length
             count = math.inf
         if count <= sum(len(each.rows) for each in self.record.generations):
             return True

@@ -47,7 +47,8 @@ def of_rows(record: Record, network: Network) -> Iterator[Instance]:
             has_old = _known(micro.given.old)
             lost = not has_old and micro.generation in with_old
             yield certain(where, lost * len(rows), "old log-probabilities are missing")
-            with_old |= {micro.generation} if has_old else set()
+            if has_old:
+                with_old.add(micro.generation)
             for name in _FIELDS:
                 kept, given = getattr(whole, name), getattr(micro.given, name)
                 if name == "rows" or not (_known(kept) and _known(given)):

@@ -79,7 +79,7 @@ def _same(record: Record, where: str, **held: int) -> Iterator[Instance]:
             [one], [own] = parts
             names = one.keys() | own.keys()
             off = sorted(each for each in names if one.get(each) != own.get(each))
-            still = _still(record, number) if name == "states" else None
+            still = _still(record, number) if off and name == "states" else None
             if still is not None:
                 off = [each for each in off if each in still]
             which = f"{len(off)} of {len(names)} tensors ({', '.join(off[:3])})"

@@ -34,7 +34,7 @@ from rlvr_debug.recorders.trl import recorder
 from rlvr_debug.recorders.trl.live import LiveCheck, recorded
 from rlvr_debug.recorders.trl.objects import ROW, give_back, needs_of
 from rlvr_debug.recorders.trl.settings import NEWEST, schedule_pace, version_note
-from rlvr_debug.replay.answer import timeless
+from rlvr_debug.replay.answer import answer_text, timeless
 from rlvr_debug.replay.segments.loss_formula import TYPES
 from rlvr_debug.replay.store import answered
 
@@ -474,7 +474,8 @@ def test_what_an_evaluation_leaves_behind_is_told_and_a_long_one_left_out_and_sa
     told = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}
     answer = placed(built(Served, options={"eval_dataset": few}, **told), first)
     assert [n for n in answer["notes"] if "evaluations" in n] == ([] if first else [LEFT_OUT])
-    placed(built(options={"eval_dataset": few}, **told))
+    answer = placed(built(options={"eval_dataset": few}, **told))
+    assert ", in tokens " in answer_text(answer, verbose=True)
 
 
 def test_a_release_that_nobody_tried_is_said() -> None:

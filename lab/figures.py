@@ -121,8 +121,8 @@ def _studied() -> list[list[str]]:
     placed, named = failing["place_right"].sum(), known["cause_right"].sum()
     wrong = (unknown["validated"] != "").sum()
     right = (
-        f"the place of {placed} of {len(failing)} mistakes; the cause of {named} of {len(known)} that a hypothesis covers, "
-        f"a wrong cause for {wrong} of {len(unknown)} that none covers (3 when they first ran)"
+        f"the place of {placed} of {len(failing)} mistakes; the cause of {named} of the {len(known)} that a hypothesis covers; "
+        f"a wrong cause for {wrong} of the {len(unknown)} others (3 before mends)"
     )
     blamed, own = (
         f"{healthy['blamed'].sum()} of {len(healthy)}",
@@ -285,8 +285,8 @@ def example_text() -> str:
     return (
         f"The control gains {control['gain']:.4f} over {control['seeds']} seeds; {taken[name]} it gains "
         f"{alone['gain']:.4f} over {alone['seeds']}. The effect is d = {alone['effect']:.4f} [{alone['ci_low']:.3f}, {alone['ci_high']:.3f}], "
-        f"p = {alone['p']:.7f}. The [look](looks.md) at {alone['seeds']} seeds has 2/{2 * spent:.0f} of alpha, and this p is the smallest of "
-        f"five arms: p' = 5 x {spent:.0f} x {alone['p']:.7f} = {alone['p_holm']:.4f}. Under greedy decoding d is "
+        f"p = {alone['p']:.7f}. The [look](looks.md) at {alone['seeds']} seeds spends 1/{spent:.0f} of alpha, and Holm's correction takes the smallest of five p "
+        f"times 5: p' = 5 x {spent:.0f} x {alone['p']:.7f} = {alone['p_holm']:.4f}. Under greedy decoding d is "
         f"{alone['effect_greedy']:.3f}. The case fails: it gains {_interval(control, _EFFECT, '.3f')} less than the control. The check "
         f"finds the mechanism, so `{alone['hypothesis']}` is validated."
     )

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from rlvr_debug.cli.shared import AsJson, command, need_extra, print_answer, write_page
-from rlvr_debug.errors import InputError, hint, plain
+from rlvr_debug.errors import InputError, plain
 from rlvr_debug.files import writable, write_json
 
 # what no script's name ends with
@@ -188,11 +188,13 @@ def _need_words(words: Sequence[str], known: Sequence[str]) -> None:
     """Raise InputError for an option that the check does not have; say which of the script's may be meant for the check."""
     if words and words[0].startswith("-") and words[0] not in ("-m", "--module"):
         option = words[0].partition("=")[0]
-        raise InputError(f"check: no such option {option}: {hint(option, known)}")
+        near = difflib.get_close_matches(option, known, n=1, cutoff=0.8)
+        said = f"did you mean '{near[0]}'?" if near else "the script's own options stand after it"
+        raise InputError(f"check: no such option {option}: {said}")
     for word in words[1:]:
         option = word.partition("=")[0]
         near = difflib.get_close_matches(option, known, n=1, cutoff=0.8)
-        if option.startswith("--") and near:
+        if option in known or (option.startswith("--") and near):
             print(
                 f"note: {option} is passed to the script; the check's own {near[0]} goes before it",
                 file=sys.stderr,

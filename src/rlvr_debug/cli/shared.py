@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from rlvr_debug.checkout import ROOT, checkout
 from rlvr_debug.errors import InputError, plain
@@ -21,10 +21,43 @@ if TYPE_CHECKING:
 
     from rlvr_debug.study.model import Params
 
-_Command = TypeVar("_Command", bound=Callable[..., None])
+_Function = TypeVar("_Function", bound=Callable[..., None])
+
+
+class _Command(TyperCommand):
+    """A command that says in one line what it cannot parse, and how a study is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            said = _said(error)
+            if "extra arg" in said and "overlay" in (each.name for each in self.params):
+                said += "; name a study by --overlay"
+            raise InputError(f"{self.name}: {said}") from None
+
+
+class _Commands(TyperGroup):
+    """The commands; one that is none is one line, and for a file it says which command reads it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            log = f"; `rlvr-debug diagnose {args[0]}` reads a log" if Path(args[0]).exists() else ""
+            raise InputError(_said(error) + log) from None
+
+
+def _said(error: Exception) -> str:
+    """Return what is wrong with the words of a command; any other error is raised again."""
+    if not hasattr(error, "format_message"):  # of click, of which Typer may have a copy
+        raise error
+    return str(error.format_message()).rstrip(".")
+
 
 app = typer.Typer(
     name="rlvr-debug",
+    cls=_Commands,
     help="My GRPO run does not learn: why? Causes, found by experiment. A user needs the first six commands.",
     epilog="Exit status: 0 done; 1 a job of the study failed; 2 bad input, in one line on stderr; "
     "3 check found a deviation; 130 interrupted. docs/cli.md has an example of each command with what it prints.",
@@ -63,24 +96,11 @@ def _options(
         raise typer.Exit
 
 
-class _Told(TyperCommand):
-    """A command that says how a study is named to whoever gives it as an argument."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:  # of click, of which Typer may have a copy
-            said = getattr(error, "message", "")
-            if "extra argument" in said and "overlay" in (each.name for each in self.params):
-                raise InputError(f"{self.name}: {said}; name a study by --overlay") from None
-            raise
-
-
-def command(*examples: str, **settings: Any) -> Callable[[_Command], _Command]:
+def command(*examples: str, **settings: Any) -> Callable[[_Function], _Function]:
     """Return a command's decorator; its help ends with these examples. settings: Typer's."""
     # \b: lines stay as they are
     lines = "\n".join(f"  rlvr-debug {example}" for example in examples)
-    return app.command(cls=_Told, epilog=f"\b\nExamples:\n{lines}", **settings)
+    return app.command(cls=_Command, epilog=f"\b\nExamples:\n{lines}", **settings)
 
 
 def narrowed(overlay: Path | None, hypotheses: Sequence[str] | None) -> Path | None:

@@ -57,11 +57,24 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
         "consequences": [asdict(each) for each in consequences],
         "remarks": [each.said for each in consequences if not each.passed],
         "failed": list(failed),
-        "notes": [*dict.fromkeys(record.notes), *failed],
+        "notes": [*dict.fromkeys(record.notes), *_unshown(record, bad), *failed],
         "tokens": _tokens(record, first),
         "prompt": _prompt(record),
     }
     return {name: _in_json(value) for name, value in told.items()}
+
+
+def _unshown(record: Record, bad: Sequence[Consequence]) -> list[str]:
+    """Return a line for each reward function whose mistakes these steps cannot show, unless one says so that is `bad`."""
+    from rlvr_debug.replay.consequences.given import constant
+
+    said = " ".join(each.said for each in bad)
+    shown = "these steps cannot show whether it is right"
+    return [
+        f"{name} gives each completion {value:g}: {shown}"
+        for name, value in constant(record)
+        if name not in said
+    ]
 
 
 def _as_found(record: Record, checked: Checked) -> Record:
@@ -107,8 +120,7 @@ def _sentence(checked: Checked, plain: Sequence[Consequence]) -> str:
     if but:
         return f"Nothing was found; {but}."
     count = sum(finding.status == AGREES for finding in checked.findings)
-    agree = "segments that these steps have agree with their reference"
-    return f"Nothing was found: all {count} {agree}."
+    return f"Nothing was found: all {count} segments of these steps agree with their reference."
 
 
 def deviation_text(each: Mapping[str, Any]) -> str:
@@ -146,8 +158,8 @@ def _next(checked: Checked, plain: Sequence[Consequence], bad: Sequence[Conseque
         return f"{plain[0].fix}."
     if first is None:
         return (
-            "These steps compute what your settings ask for. The settings may still be wrong: "
-            "read the log with `rlvr-debug diagnose`, and test settings by experiment."
+            "read the log with `rlvr-debug diagnose`, and test settings by experiment. These steps compute "
+            "what the settings ask for, which may still be wrong."
         )
     if first.segment == "effect":
         from rlvr_debug.replay.segments.whole import STILL
@@ -158,6 +170,8 @@ def _next(checked: Checked, plain: Sequence[Consequence], bad: Sequence[Conseque
         return f"{[*(STILL[why] for why in first.note.split('; ') if why in STILL), *equal][-1]}."
     from rlvr_debug.replay.variants import next_for
 
+    if first.declared:
+        return f"Compute {first.declared} there, or take the declaration back (`--expect`, `rlvr_debug.expect`)."
     if first.names and not (first.own and first.algorithms):
         return f"{first.causes[0]}: {next_for(first.segment, first.names[0].name)}"
     from rlvr_debug.replay.segments import SEGMENTS
@@ -256,8 +270,11 @@ def _settings(answer: Mapping[str, Any], verbose: bool) -> list[str]:
     lines = [head + ("; out of bounds:" if bad else ".")]
     for each in measured if verbose else bad:
         values = ", ".join(_measured(name, value) for name, value in each["measured"].items())
-        lines.append(f"  {each['name']}: {values if each['passed'] else each['said']}.")
-        lines += [] if each["passed"] else [f"    To change it: {each['fix']}."]
+        if not each["passed"] and each["said"] in answer["answer"]:
+            lines.append(f"  {each['name']}: see below.")
+        else:
+            lines.append(f"  {each['name']}: {values if each['passed'] else each['said']}.")
+            lines += [] if each["passed"] else [f"    To change it: {each['fix']}."]
         lines += [f"    Bound: {each['bound']}. Why: {each['reason']}."] if verbose else []
     return lines
 

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import TimeoutExpired
-from types import TracebackType
 from typing import Any
 
 from rlvr_debug.errors import InputError
@@ -29,6 +28,7 @@ from rlvr_debug.recorders.trl.launched import LIBRARIES, Ranks
 _PROGRAM = "rlvr_debug.recorders.trl.check_script"
 _WHY = "why"  # the file with what the script raised, as one line
 _PIECE = 1 << 16
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "python", "python3")
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,11 @@ def check_script(words: Sequence[str], how: How) -> Mapping[str, Any]:
 def _need_script(script: Path) -> None:
     """Raise InputError for what is no Python program: it would be executed."""
     expected = "expected a script that trains with GRPOTrainer"
+    if script.name in _LAUNCHERS and not script.is_file():
+        its = f"{script} ... -m rlvr_debug check train.py"
+        raise InputError(
+            f"{script}: found a launcher, expected a script; type the launcher first: {its}"
+        )
     if not script.is_file():
         found = "is a folder" if script.is_dir() else "no such file"
         raise InputError(f"{script}: {found}, {expected}")
@@ -177,18 +182,22 @@ def main() -> None:
             ranks.ended(f"{script}: ended before its steps were recorded: {_last(error)}")
         if not isinstance(error, Exception):
             raise
-        traceback.print_exception(error.with_traceback(_of_the_script(error)))
+        sys.stderr.writelines(
+            _without_ours(traceback.TracebackException.from_exception(error)).format()
+        )
         # not a second time on the terminal, where the traceback is
         write_text(Path(told["out"]).with_name(_WHY), _last(error))
         raise SystemExit(1) from None
 
 
-def _of_the_script(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the first line of the user's on; all of it where there is none of theirs."""
-    trace = error.__traceback__
-    while trace and any(place in trace.tb_frame.f_code.co_filename for place in LIBRARIES):
-        trace = trace.tb_next
-    return trace or error.__traceback__
+def _without_ours(raised: traceback.TracebackException) -> traceback.TracebackException:
+    """Return what a script raised as it would read without the check: no frame is this package's, or runpy's."""
+    ours = (str(Path(__file__).parents[2]), "<frozen runpy>")
+    kept = [frame for frame in raised.stack if not frame.filename.startswith(ours)]
+    raised.stack = traceback.StackSummary.from_list(kept)
+    for each in filter(None, (raised.__cause__, raised.__context__)):
+        _without_ours(each)
+    return raised
 
 
 def _last(error: BaseException) -> str:

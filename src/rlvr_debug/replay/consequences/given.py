@@ -285,13 +285,11 @@ def contrast(record: Record) -> Consequence | None:
     )
     if alike >= _SHARE * count:
         said += f"; in {alike} groups all rollouts are the same, token by token"
-    said += "".join(
-        f"; {name} gives each completion {value:g}" for name, value in _constant(record)
-    )
+    said += "".join(f"; {name} gives each completion {value:g}" for name, value in constant(record))
     return Consequence("contrast", measured, within + _ERRORS * error >= _STD * scale > 0, said)
 
 
-def _constant(record: Record) -> Iterator[tuple[str, float]]:
+def constant(record: Record) -> Iterator[tuple[str, float]]:
     """Yield name and value of each reward function that gives all completions the same reward."""
     rewards = torch.cat([seen(generation.rewards) for generation, _ in _grouped(record)])
     names = _function_names(record)

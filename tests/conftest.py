@@ -1,6 +1,7 @@
 """Settings and fixtures for every test file."""
 
 import gc
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from tests.copies import again, project
 
 # what is compared with a study's bytes is computed as its jobs compute it; before torch is imported
 pin_kernels()
+# lines are as wide as off a terminal, wherever the tests run
+os.environ["COLUMNS"] = "80"
 STARTED = time.monotonic()
 # of heavy tests, the files that take longest
 LONGEST = (

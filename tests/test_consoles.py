@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
-from rlvr_debug.diagnosis.advice import to_log
+from rlvr_debug.diagnosis.advice import timing_of, to_log
 from rlvr_debug.diagnosis.checks import run_checks
+from rlvr_debug.diagnosis.rank import diagnose_log
+from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
 from rlvr_debug.logs import readers as package
 from rlvr_debug.logs.log import Log, read_log
-from rlvr_debug.logs.names import framework_of
+from rlvr_debug.logs.names import argument_value, framework_of
 from rlvr_debug.logs.printed import printed_rows, readers
 from rlvr_debug.logs.readers import read_rows
 from tests.in_process import called
@@ -183,6 +185,12 @@ def test_an_input_that_could_not_be_read_has_its_forty_rows(
 # --- one run of several, one rank of several
 
 
+def put(folder: Path, lines: Sequence[str]) -> Path:
+    path = folder / "run.log"
+    path.write_text("\n".join(lines), "utf-8")
+    return path
+
+
 def log_of(text: str, folder: Path, name: str = "run.log") -> Log:
     path = folder / name
     path.write_text(text, "utf-8")
@@ -215,7 +223,7 @@ SHOWN: Mapping[str, tuple[Sequence[str], Mapping[str, Mapping[int, float]], str]
          "{'train_runtime': 60.0, 'train_loss': 0.1, 'epoch': 0.2}"],
         {"reward": HALF, "heldout": {1: 0.75}, "run_seconds": {2: 60}}, ""),
     "of several runs the last is read": (
-        [*trl([0.1, 0.2, 0.3], 0.9), *trl([0.1, 0.2])], {"reward": HALF}, "2 runs are in this file (rows: 3, 2): the last one is read"),
+        [*trl([0.1, 0.2, 0.3], 0.9), *trl([0.1, 0.2])], {"reward": HALF}, "2 runs are in this file (rows: 3, 2): the last one is read, --run 1 reads the first"),
     "a run that went on from a checkpoint has each step once": (
         [*trl([0.1, 0.2, 0.3, 0.4]), *trl([0.3, 0.4, 0.5], 0.9)], {"reward": {**HALF, 3: 0.9, 4: 0.9, 5: 0.9}},
         "the run went back to an earlier step 1 times: of repeated steps the later rows are read"),
@@ -248,6 +256,67 @@ def test_a_row_is_of_its_step_and_run_whatever_stands_beside_it(what: str, tmp_p
     log = log_of("\n".join(lines), tmp_path)
     assert {name: log.steps[name].dropna().to_dict() for name in values} == values
     assert note in (*log.notes, "")
+
+
+def test_any_run_of_a_console_is_read_by_its_number_and_two_are_compared(tmp_path: Path) -> None:
+    path = put(tmp_path, [*trl([0.1, 0.2, 0.3], 0.9), *trl([0.1, 0.2])])
+    first = read_log(path, "1")
+    assert first.series("reward").tolist() == [0.9] * 3
+    assert "2 runs are in this file (rows: 3, 2): run 1 is read" in first.notes
+    with pytest.raises(InputError, match=r"--run 3: .*run\.log has 2, expected one's number"):
+        read_log(path, "3")
+    done = called(main, "rlvr-debug", "diagnose", str(path), "--run", "1", "--run", "2")
+    assert "run.log --run 2 (2 rows" in " ".join(done.stdout.split())
+    done = called(main, "rlvr-debug", "diagnose", str(path), *(3 * ["--run", "1"]))
+    assert (done.returncode, done.stderr[:27]) == (2, "error: --run: found 3 runs,")
+
+
+# --- how a run ends
+
+
+BAR = "\r  1%|   | {}/200 [00:10<00:15,  {}]"
+FAILED = ("Traceback (most recent call last):", '  File "train.py", line 1, in <module>', "torch.OutOfMemoryError: CUDA out of memory.")  # fmt: skip
+ENDS = "The log ends in an error: torch.OutOfMemoryError: CUDA out of memory."
+LAUNCHER = (FAILED[0], "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ")
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (FAILED, ENDS),
+        ([f"[rank1]: {line}" for line in FAILED], ENDS),
+        ([*FAILED, *LAUNCHER, BAR.format(7, "5.0s/it")], ENDS),
+        # what was caught, or was long ago
+        ([*FAILED, *barred([15])], "The log ends at step 15 of 200."),
+        ([*FAILED, *101 * ["served"]], "The log ends at step 10 of 200."),
+        ([BAR.format(12, "5.0s/it")], "The log ends at step 12 of 200."),
+        ([BAR.format(200, "5.0s/it")], ""),
+    ],
+    ids=["error", "of a rank", "of a launcher too", "caught", "long ago", "bar", "whole"],
+)
+def test_an_error_or_a_step_before_the_last_ends_a_log(
+    after: Sequence[str], said: str, tmp_path: Path
+) -> None:
+    log = read_log(put(tmp_path, [*barred([5, 10]), *after]))
+    assert log.ends == said
+    assert ((said or "The log ends") in diagnosis_text(diagnose_log(log))) == bool(said)
+
+
+def test_a_run_that_failed_before_its_first_row_is_told_its_error(tmp_path: Path) -> None:
+    """It was told to set logging_steps."""
+    with pytest.raises(InputError, match=f"found no row of metrics. {ENDS}$"):
+        read_log(put(tmp_path, FAILED))
+
+
+def test_steps_take_what_their_progress_bar_says_where_nothing_else_does(tmp_path: Path) -> None:
+    bars = [(1, "30.0s/it"), (2, "20.0s/it"), (2, "10.0s/it"), (3, "0.10it/s"), (4, "40.0s/it")]
+    rows = [f"{BAR.format(*bar)}{trl([bar[0]])[0]}" for bar in bars[::2]]
+    shards = "\rLoading checkpoint shards: 100%|#| 2/2 [00:01<00:00,  1.31it/s]"
+    lines = [shards, rows[0], BAR.format(*bars[1]), rows[1], BAR.format(*bars[3]), rows[2]]
+    timing = timing_of(read_log(put(tmp_path, lines)), 1)
+    assert (timing.seconds, timing.source) == (20, "its progress bar")  # of 30, 10, 10, 40
+    lines = [line.replace("'loss'", "'step_time': 7.0, 'loss'") for line in lines]
+    assert timing_of(read_log(put(tmp_path, lines)), 1).seconds == 7
 
 
 def test_of_several_ranks_the_first_is_read_and_the_others_are_said(tmp_path: Path) -> None:
@@ -337,6 +406,33 @@ def test_settings_that_a_run_printed_are_the_log_s(
     assert log.series("reward").size == 2
 
 
+@pytest.mark.parametrize(
+    ("line", "is_launch"),
+    [
+        ("+ exec ./grpo --beta 0.04 --learning-rate=1e-6", True),
+        ("run sh: `/opt/rlhf.py --beta 0.04 --learning_rate 1e-6`", True),
+        ("$ bin/ppo actor_rollout_ref.actor.optim.lr=1e-6 actor_rollout_ref.actor.kl_loss_coef=.04", True),
+        ("usage: grpo --beta BETA --learning_rate LR", False),
+        ("error: --beta 0.04 is set twice: see --help 0", False),
+        ("step 3 --  learning_rate=1e-6 beta=0.04", False),
+        ("---- learning_rate 1e-6 --- beta 0.04 ----", False),
+    ],
+)  # fmt: skip
+def test_two_known_settings_make_a_launch_of_any_program_and_other_lines_none(
+    line: str, is_launch: bool, tmp_path: Path
+) -> None:
+    settings = log_of("\n".join([line, *trl([0.1])]), tmp_path).settings
+    known = [argument_value(settings, name) for name in ("beta", "learning_rate")]
+    assert known == ([0.04, 1e-6] if is_launch else [None, None])
+
+
+def test_settings_that_were_read_are_said(tmp_path: Path) -> None:
+    """Nothing showed that a launch command was read."""
+    found = diagnose_log(log_of("\n".join(["swift rlhf --beta 0.001", *trl([0.1, 0.2])]), tmp_path))
+    assert "Settings that were read: beta 0.001." in diagnosis_text(found, verbose=True)
+    assert diagnosis_json(found)["settings"] == {"beta": 0.001}
+
+
 def test_what_installs_a_package_sets_nothing(tmp_path: Path) -> None:
     lines = ["+ python -m pip install --upgrade trl", *trl([0.1])]
     assert log_of("\n".join(lines), tmp_path).settings == {}
@@ -400,6 +496,12 @@ def test_rows_between_lines_that_no_memory_holds_are_read(end: str, tmp_path: Pa
     parts = [end.join(trl([n / 100, (n + 1) / 100])) for n in range(1, 9, 2)]
     log = log_of(f"{end}{bars}{end}".join([*parts, "x" * 300_000]), tmp_path)
     assert log.series("reward").size == 8
+
+
+def test_a_notebook_without_outputs_is_said_to_have_none(tmp_path: Path) -> None:
+    cell = {"cell_type": "code", "source": ["trainer.train()"], "outputs": []}
+    with pytest.raises(InputError, match="its outputs are cleared, expected"):
+        log_of(json.dumps({"cells": [cell], "nbformat": 4}), tmp_path, "run.ipynb")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])

@@ -97,7 +97,7 @@ def test_a_table_of_two_runs_is_read_for_the_one_that_is_named(layout: str, tmp_
     done = called(main, "rlvr-debug", "diagnose", str(path), str(path), *words)
     assert done.returncode == 0, done.stderr
     path.with_suffix(".jsonl").write_text('{"step": 1, "reward": 0.5}', encoding="utf-8")
-    with pytest.raises(InputError, match=r"--run good: .* is no export of several runs, expected"):
+    with pytest.raises(InputError, match=r"--run good: .* is no file of several runs, expected"):
         read_log(path.with_suffix(".jsonl"), "good")
 
 
@@ -157,6 +157,14 @@ def test_of_two_logs_in_a_folder_none_is_guessed(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text("step,reward\n1,0.5\n", encoding="utf-8")
     with pytest.raises(InputError, match="2 files that may be the log"):
+        read_log(tmp_path)
+
+
+def test_of_a_folder_s_many_files_all_are_counted_and_one_is_to_be_typed(tmp_path: Path) -> None:
+    """Tables alone were counted, and what was printed was not."""
+    for name in ("a.csv", "b.csv", "c.log", "d.txt", "e.out"):
+        (tmp_path / name).write_text("step,reward\n1,0.5\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"found 5 files .*, …\), expected one: type rlvr-debug "):
         read_log(tmp_path)
 
 

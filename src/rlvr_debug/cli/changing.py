@@ -76,7 +76,7 @@ def diagnose(
     ] = None,
     run: Annotated[
         list[str] | None,
-        typer.Option(help="The run to read, if the export has several; twice for two logs."),
+        typer.Option(help="The run to read, if a file has several; twice to compare two."),
     ] = None,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -87,6 +87,10 @@ def diagnose(
     from rlvr_debug.diagnosis.rank import diagnose as diagnosed
     from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
 
+    if len(run or ()) > 2:
+        raise InputError(f"--run: found {len(run or ())} runs, expected one, or two to compare")
+    if run and len(run) == 2:
+        other = other or path
     if trainer != "trl":
         from rlvr_debug.study.diagnosed import trainers_offered
 

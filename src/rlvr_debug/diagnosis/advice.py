@@ -17,6 +17,7 @@ from rlvr_debug.logs.names import (
     argument,
     argument_name,
     argument_value,
+    arguments,
     framework_of,
     known_names,
     names_of,
@@ -91,13 +92,22 @@ def timing_of(log: Log, gpus: int) -> Timing:
         return Timing(steps, float(np.median(rates)), source, gpus)
     if since.size and steps:
         return Timing(steps, float(since.max()) / steps, log.sources["run_seconds"], gpus)
-    return Timing(steps, None, "nothing that was logged", gpus)
+    return Timing(
+        steps, log.pace, "its progress bar" if log.pace else "nothing that was logged", gpus
+    )
 
 
 def with_names(text: str, log: Log) -> str:
     """Return a text whose settings, in backquotes, have the names of the log's trainer."""
     framework = framework_of(log.sources)
     return re.sub(r"`(\w+)`", lambda name: f"`{argument_name(name[1], framework)}`", text)
+
+
+def settings_of(log: Log) -> dict[str, Any]:
+    """Return the run's settings that an answer may name, by the log's trainer's names."""
+    given = {name: argument_value(log.settings, name) for name in arguments()}
+    framework = framework_of(log.sources)
+    return {argument_name(n, framework): value for n, value in given.items() if value is not None}
 
 
 def change_of(check: Check, log: Log) -> str:

@@ -41,6 +41,14 @@ class Comparison:
     both: tuple[str, ...]
     partings: tuple[Parting, ...]
 
+    @property
+    def columns(self) -> tuple[list[str], ...]:
+        """Return what is logged on one side alone, by its own names."""
+        return tuple(
+            [each.log.sources[n] for n in names]
+            for each, names in zip(self.sides, self.only, strict=True)
+        )
+
 
 def compare(one: Diagnosis, other: Diagnosis) -> Comparison:
     """Return what tells the two runs apart. Rows are compared by their steps."""
@@ -104,7 +112,7 @@ def _lines(found: Comparison) -> Iterator[str]:
         yield from wrapped(f"Found in both: {', '.join(found.both)}.", "")
     yield ""
     yield from _apart(found.partings, found.sides[0].log.sources)
-    for letter, names in zip("AB", found.only, strict=True):
+    for letter, names in zip("AB", found.columns, strict=True):
         if names:
             yield from wrapped(f"Logged in {letter} alone: {', '.join(names)}.", "")
 

@@ -1,21 +1,24 @@
 """A diagnosis as text for a terminal, and as JSON."""
 
 import math
+import shutil
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.causes.check import trend
-from rlvr_debug.diagnosis.advice import to_log
+from rlvr_debug.diagnosis.advice import settings_of, to_log
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.diagnosis.rank import Diagnosis, Mean, Ranked
 from rlvr_debug.logs.log import Log
 
-_WIDTH = 80
+_WIDTHS = (60, 80, 120)  # characters of a line: at least, off a terminal, at most
+_LINES = 24  # of a screen
 _SHOWN = 5
 _ALSO = 4
 _FEW = 3  # quantities beside the reward
@@ -27,10 +30,12 @@ _THOUGH = "Found, though the reward rises"
 
 def diagnosis_text(found: Diagnosis, limit: int = _SHOWN, verbose: bool = False) -> str:
     """Return the answer, a screen of it, or with `verbose` all of it. limit: causes in full there, 0 for all."""
-    head = (f"{log_text(found.log)}.", reward_text(found))
-    lines = [*(line for said in head for line in wrapped(said, "")), *_parts(found), ""]
-    lines += _all(found, limit) if verbose else _screen(found)
-    return "\n".join(lines).rstrip()
+    lines = [*wrapped(f"{log_text(found.log)}.", ""), *_cut(found.log.ends, "")]
+    lines += [*wrapped(reward_text(found), ""), *_parts(found), ""]
+    if verbose:
+        return "\n".join([*lines, *_all(found, limit)]).rstrip()
+    whole = [*lines, *_screen(found, partial(wrapped, further="  "))]
+    return "\n".join(whole if len(whole) <= _LINES else [*lines, *_screen(found, _cut)]).rstrip()
 
 
 def log_text(log: Log) -> str:
@@ -48,6 +53,8 @@ def reward_text(found: Diagnosis) -> str:
         return "Only completions were given, no metrics by step: add trainer_state.json."
     if found.learns is None or found.ends is None:
         rows = found.log.series("reward").size
+        if not found.log.has("reward"):
+            return "No column of a reward: expected one such as reward, mean_reward or critic/score/mean."
         return f"Too few rows to see whether the reward rises: {rows or 'none'} with a reward, 9 are needed."
     first, last = found.ends
     apart = last.high < first.low
@@ -85,16 +92,15 @@ def _too_few(found: Diagnosis) -> bool:
 def _parts(found: Diagnosis) -> Iterator[str]:
     """Yield how the parts of a reward of several move, by their own names."""
     parts = found.log.parts.iloc[:, :_ALSO]
-    moved = [
-        f"{name} {moves.first:.3g} to {moves.last:.3g}"
-        for name in parts
-        if (moves := trend(parts[name].dropna().to_numpy(dtype=np.float64)))
-    ]
-    if len(moved) > 1 and found.learns is not True:
-        yield from wrapped(f"Its parts: {', '.join(moved)}.", "")
+    trends = {name: trend(parts[name].dropna().to_numpy(dtype=np.float64)) for name in parts}
+    moved = {name: of for name, of in trends.items() if of}
+    if len(moved) > 1 and not (found.learns and all(of.rises for of in moved.values())):
+        said = ", ".join(f"{name} {of.first:.3g} to {of.last:.3g}" for name, of in moved.items())
+        yield from wrapped(f"Its parts: {said}.", "")
 
 
-def _screen(found: Diagnosis) -> Iterator[str]:
+def _screen(found: Diagnosis, line: Callable[[str, str], Iterable[str]]) -> Iterator[str]:
+    """Yield the answer. line: what makes lines of what is said aside."""
     ranked = found.ranked
     if found.stands_out:
         yield from _in_full(1, ranked[0])
@@ -103,13 +109,14 @@ def _screen(found: Diagnosis) -> Iterator[str]:
         yield from wrapped(verdict_text(found), "")
         if not ranked and not _too_few(found) and (good := in_order(found)):
             yield "Within bounds:"
-            yield from (_cut(f"  {each.shown.sentence}") for each in good)
+            yield from (text for each in good for text in line(each.shown.sentence, "  "))
     if ranked:
         yield "Also:" if found.stands_out else "Weak signs:"
     for each in ranked[:_ALSO]:
-        yield _cut(f"  {each.slug} ({chance(each.probability)}): {each.reason}")
-    if names := [each.check.name for each in not_ranked(found)[_THOUGH]]:
-        yield from wrapped(f"{_THOUGH} (-v): {', '.join(names)}.", "")
+        yield from line(f"{each.slug} ({chance(each.probability)}): {each.reason}", "  ")
+    if though := not_ranked(found)[_THOUGH]:
+        yield from wrapped(f"{_THOUGH} (-v): {', '.join(f.check.name for f in though)}.", "")
+        yield from _cut(though[0].shown.sentence, "  ")
     yield from _noted(found)
     yield from _asked(found)
     yield "-v shows which findings follow from others, and what could not be checked."
@@ -177,6 +184,9 @@ def _all(found: Diagnosis, limit: int) -> Iterator[str]:
         width = max(len(f.check.name) for f in unchecked) + 2
         yield from (f"  {f.check.name:<{width}}{', '.join(f.missing)}" for f in unchecked)
     yield ""
+    if given := settings_of(found.log):
+        said = ", ".join(f"{name} {value}" for name, value in given.items())
+        yield from wrapped(f"Settings that were read: {said}.", "")
     yield from _noted(found)
     clock = found.timing
     if clock.hours is not None:
@@ -184,15 +194,22 @@ def _all(found: Diagnosis, limit: int) -> Iterator[str]:
     yield from _asked(found)
 
 
-def wrapped(text: str, indent: str) -> Iterable[str]:
-    """Return the text as lines that begin with `indent`."""
+def wrapped(text: str, indent: str, further: str = "") -> Iterable[str]:
+    """Return the text as lines that begin with `indent`, all but the first `further` in, as wide as the terminal."""
+    below = indent + further
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        text, _width(), initial_indent=indent, subsequent_indent=below, break_on_hyphens=False
     )
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1].rpartition(' ')[0]} …"
+def _cut(text: str, indent: str) -> Iterable[str]:
+    """Return the text as one line, none of no text."""
+    return [indent + textwrap.shorten(text, _width() - len(indent), placeholder=" …")] * bool(text)
+
+
+def _width() -> int:
+    least, usual, most = _WIDTHS
+    return min(max(shutil.get_terminal_size((usual, _LINES)).columns, least), most)
 
 
 def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
@@ -203,6 +220,8 @@ def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
         "rows": len(found.log.steps),
         "completions": len(found.log.completions),
         "sources": dict(found.log.sources),
+        "settings": settings_of(found.log),
+        "ends": found.log.ends,
         "unknown": list(found.log.unknown),
         "learns": found.learns,
         "reward": [asdict(mean) for mean in found.ends or ()],

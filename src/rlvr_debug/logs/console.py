@@ -53,6 +53,8 @@ class Reader:
     almost: Line | None = None  # the first line that is nearly one of its own
     cut = 0
     resumed = 0
+    at = 0  # the line of the last row
+    planned = 0  # steps, as the progress bar beside the rows has them
 
     def __init__(self) -> None:
         self.ranks: dict[int, list[_Run]] = {}
@@ -68,6 +70,7 @@ class Reader:
 
     def add(self, values: Values, line: Line, order: str = "", at: float | None = None) -> None:
         """Add a row. at: where it stands in its run, by `order`: one that begins again is another run."""
+        self.at = max(self.at, line.number)
         runs = self.ranks.setdefault(line.rank, [_Run()])
         run = runs[-1]
         if at is not None:

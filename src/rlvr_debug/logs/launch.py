@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlvr_debug.logs.console import Line, Reader
-from rlvr_debug.logs.names import dotted
+from rlvr_debug.logs.names import arguments, dotted
 
 _MOST = 1 << 18  # characters of a printed configuration
 _CALL = re.compile(r"\b\w*(?:Config|Arguments|Args|Namespace)\(")
@@ -17,6 +17,8 @@ _ARGUMENT = re.compile(
 _COMMAND = re.compile(
     r"(?:^|[\s/])(?:python[\d.]*|torchrun|accelerate launch|deepspeed|swift rlhf|trl \w+) .*"
 )
+# numbers that an option, or an override with dots in its name, sets: two of known names are a launch of whatever program
+_SET = re.compile(r"""(?:^|\s)(?:--([\w-]+)[= ]|[+~]*(\w+(?:\.\w+)+)=)['"]?-?\.?\d""")
 # what Megatron prints of its arguments, and slime with it
 _DOTTED = re.compile(r"\s*(\w+) \.{3,} (.*)")
 _OPTION = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
@@ -30,7 +32,16 @@ class Launch(Reader):
     name = "settings"
     marks = (
         *(b"Config(", b"Arguments(", b"Namespace(", b": {'", b" ......"),
-        *(b"python ", b"python3 ", b"torchrun", b" launch ", b"swift ", b"trl grpo"),
+        *(
+            b"python ",
+            b"python3 ",
+            b"torchrun",
+            b" launch ",
+            b"swift ",
+            b"trl grpo",
+            b" --",
+            b"actor_rollout_ref.",
+        ),
     )
     _text = ""
 
@@ -47,8 +58,9 @@ class Launch(Reader):
             self._text, self._settings_of = text[match.end() - 1 :], _of_call
         elif text.startswith("{'"):
             self._text, self._settings_of = text, _of_dictionary
-        elif match := _COMMAND.search(text):
-            self._text, self._settings_of = match[0].strip(), _of_command
+        elif (match := _COMMAND.search(text)) or _is_launch(text):
+            self._text = (match[0] if match else text).strip(" `")
+            self._settings_of = _of_command
         elif match := _DOTTED.fullmatch(text):
             self.found[match[1]] = _value(match[2])
         if self._text and (self._is_whole() or len(self._text) > _MOST):
@@ -79,6 +91,11 @@ def _of_dictionary(text: str) -> Iterator[tuple[str, Any]]:
         return
     if isinstance(found, dict) and any(isinstance(value, dict) for value in found.values()):
         yield from dotted(found)
+
+
+def _is_launch(text: str) -> bool:
+    known = {*arguments(), *(n for each in arguments().values() for n in each["names"].values())}
+    return len({(a or b).replace("-", "_") for a, b in _SET.findall(text)} & known) > 1
 
 
 def _of_command(text: str) -> Iterator[tuple[str, Any]]:

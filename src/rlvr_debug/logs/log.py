@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -48,8 +49,8 @@ class Log:
 
     parts, part_stds: means and deviations of parts of the reward. completions: step, prompt, completion, and where known
     reward, advantage and `part/<name>`. own_reward: their reward was logged, and is no sum of parts. nonfinite: by quantity,
-    how often it was NaN or infinity. rounded: quantities printed as 0.000. sources: by quantity, its column. settings: by
-    their framework's names.
+    how often it was NaN or infinity, and bad_steps: where. rounded: quantities printed as 0.000. sources: by quantity, its
+    column. settings: by their framework's names. ends: how its console ends, a sentence; pace: its bar's seconds per step.
     """
 
     place: str
@@ -61,10 +62,13 @@ class Log:
     parts: pd.DataFrame = field(default_factory=pd.DataFrame)
     part_stds: pd.DataFrame = field(default_factory=pd.DataFrame)
     nonfinite: Mapping[str, int] = field(default_factory=dict)
+    bad_steps: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    ends: str = ""
+    pace: float | None = None
 
     def series(self, quantity: str) -> Array:
         """Its finite values in order of steps; empty where it was not logged."""
@@ -97,23 +101,25 @@ class Log:
     def _has(self, name: str, column: str) -> bool:
         if name == "completions":
             return len(self.completions) > 0 and (not column or column in self.completions)
-        if name == "parts":
-            return self.parts.shape[1] > 1
+        if name in ("parts", "part_stds"):
+            return len(getattr(self, name).columns) > 1
         return self.series(name).size > 0 or self.nonfinite.get(name, 0) > 0
 
 
 def read_log(path: Path, run: str = "") -> Log:
     """Return the log of a file, of a folder of one run, or of standard input, `-`. run: which one of a chart of several."""
+    place = _INPUT if str(path) == "-" else str(path)
+    place += f" --run {shlex.quote(run)}" if run else ""
     if str(path) == "-":
         with tempfile.NamedTemporaryFile() as kept:
             shutil.copyfileobj(sys.stdin.buffer, kept)
             kept.flush()
             try:
-                return make_log(_INPUT, [read_rows(Path(kept.name), run)])
+                return make_log(place, [read_rows(Path(kept.name), run)])
             except InputError as error:
                 raise InputError(str(error).replace(kept.name, _INPUT)) from None
     files = _files(path) if os.path.isdir(path) else [path]
-    log = make_log(str(path), [read_rows(file, run) for file in files])
+    log = make_log(place, [read_rows(file, run) for file in files])
     return replace(log, settings={**read_settings(path), **log.settings})
 
 
@@ -141,9 +147,11 @@ def _files(folder: Path) -> list[Path]:
     if not steps:
         steps = [name for name in files if name not in tables] or _printed(names)
         if len(steps) > 1:
+            steps = list(dict.fromkeys([*_printed(names), *steps]))
             listed = ", ".join(name.name for name in steps[:4])
             raise InputError(
-                f"{folder}: found {len(steps)} files that may be the log ({listed}), expected the path of one"
+                f"{folder}: found {len(steps)} files that may be the log ({listed}{', …' * (len(steps) > 4)}), expected one: "
+                f"type rlvr-debug diagnose {steps[0]}"
             )
     if not steps and not tables:
         runs = [name for name in names if any((name / one).is_file() for one in _PLACES["steps"])]
@@ -193,6 +201,8 @@ def make_log(place: str, found: Sequence[Rows]) -> Log:
         table = table.assign(reward=table[parts].sum(axis="columns"))
     settings = {name: value for each in found for name, value in each.settings.items()}
     known = Log(place, " and ".join(kinds), table, own_reward, notes=notes, settings=settings)
+    ended = next((each for each in found if each.ends or each.pace), Rows("", ()))
+    known = replace(known, ends=ended.ends, pace=ended.pace)
     log = _of_steps(known, steps)
     if not table.empty or log.parts.shape[1]:
         return log
@@ -250,8 +260,9 @@ def _of_steps(log: Log, rows: Sequence[Mapping[str, Any]]) -> Log:
         own = _adding_up(numbers, unknown, numbers[sources["reward"]])
         parts["mean"] = {name: name for name in own}
         unknown = [name for name in unknown if name not in own]
-    bad = {q: int(np.isinf(numbers[name]).sum()) for q, name in sources.items()}
     order, notes = _order(numbers, sources)
+    infinite = {q: order[np.isinf(numbers[name])] for q, name in sources.items()}
+    bad = {q: steps for q, steps in infinite.items() if steps.size}
 
     def table(names: Mapping[str, str]) -> pd.DataFrame:
         found = {key: _finite(numbers[name]) for key, name in names.items()}
@@ -268,7 +279,8 @@ def _of_steps(log: Log, rows: Sequence[Mapping[str, Any]]) -> Log:
         steps=table({q: name for q, name in sources.items() if q != "step"}),
         parts=table(dict(sorted(parts["mean"].items()))),
         part_stds=table(dict(sorted(parts["std"].items()))),
-        nonfinite={quantity: count for quantity, count in bad.items() if count},
+        nonfinite={q: steps.size for q, steps in bad.items()},
+        bad_steps={q: tuple(steps[~np.isnan(steps)].tolist()) for q, steps in bad.items()},
         sources=sources,
         unknown=tuple(sorted(unknown)),
         notes=tuple(dict.fromkeys([*log.notes, *notes])),
@@ -354,7 +366,7 @@ def logged_as(quantity: str, framework: str = "trl") -> str:
     table, _, column = quantity.partition(".")
     if table == "completions":
         return f"completions with their {column or 'prompts'}"
-    if quantity == "parts":
-        return "rewards/<part>/mean of every part"
+    if quantity in ("parts", "part_stds"):
+        return f"rewards/<part>/{'mean' if quantity == 'parts' else 'std'} of every part"
     names = names_of(quantity)
     return next((n for key in (framework, "trl", *names) for n in names.get(key, ())), quantity)

@@ -38,9 +38,9 @@ def names_of(quantity: str) -> Mapping[str, Sequence[str]]:
 
 
 def readable() -> tuple[str, ...]:
-    """Return all that a check may need: quantities, `parts`, `completions` and its columns (Log.has)."""
+    """Return all that a check may need: quantities, `parts`, `part_stds`, `completions` and its columns (Log.has)."""
     columns = (f"completions.{name}" for name in known_names()["completions"])
-    return (*quantities(), "parts", "completions", *columns)
+    return (*quantities(), "parts", "part_stds", "completions", *columns)
 
 
 @functools.cache
@@ -82,6 +82,7 @@ def framework_of(sources: Mapping[str, str]) -> str:
         return sum(
             any(_pattern(name).fullmatch(each) for each in _plain(column))
             for quantity, column in sources.items()
+            if quantity != "step"  # which loggers name
             for name in names_of(quantity).get(framework, ())
         )
 
@@ -131,10 +132,15 @@ def dotted(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 @functools.cache
+def arguments() -> Mapping[str, Mapping[str, Any]]:
+    """Return arguments.yaml: settings by TRL's names."""
+    found: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("arguments.yaml"))
+    return found
+
+
 def argument(name: str) -> Mapping[str, Any]:
     """Return what arguments.yaml says of TRL's argument, nothing where it is not in it."""
-    found: Mapping[str, Any] = read_yaml(Path(__file__).with_name("arguments.yaml")).get(name, {})
-    return found
+    return arguments().get(name, {})
 
 
 def argument_name(name: str, framework: str) -> str:

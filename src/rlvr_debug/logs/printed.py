@@ -3,12 +3,15 @@
 import importlib
 import pkgutil
 import re
+import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.logs.console import Line, Reader
+from rlvr_debug.logs.ending import Ending
 from rlvr_debug.logs.launch import Launch
 from rlvr_debug.logs.structured import Rows, rank_of
 
@@ -29,11 +32,15 @@ def readers() -> Iterator[Reader]:
         yield importlib.import_module(f"{package.__name__}.{info.name}").Console()
 
 
-def printed_rows(path: Path, stream: BinaryIO, wrong: InputError | None = None) -> Rows:
-    """Return the rows of the reader that has most of them. wrong: why the file is no table, where that is likelier."""
-    all_of_them, settings = list(readers()), Launch()
+def printed_rows(
+    path: Path, stream: BinaryIO, wrong: InputError | None = None, run: str = ""
+) -> Rows:
+    """Return the rows of the reader that has most of them. wrong: why the file is no table, where that is likelier. run: the
+    number of the run to read, the last one by default.
+    """
+    all_of_them, settings, ending = list(readers()), Launch(), Ending()
     try:
-        _feed(stream, [*all_of_them, settings])
+        last = _feed(stream, [*all_of_them, settings, ending])
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     for reader in all_of_them:
@@ -42,20 +49,36 @@ def printed_rows(path: Path, stream: BinaryIO, wrong: InputError | None = None) 
     # where two have as many rows it is the framework's own
     found = [each for each in all_of_them if each.size]
     if not found:
+        if failed := ending.error(0, last):
+            raise InputError(f"{path}: found no row of metrics. {failed}")
         raise wrong or _nothing(path, all_of_them)
     best = max(found, key=lambda each: (not each.last, each.size, not each.shared))
     rank = min(best.ranks)
-    rows = [values for values, _ in best.ranks[rank][-1].rows]
+    runs = best.ranks[rank]
+    if run and run not in map(str, range(1, len(runs) + 1)):
+        raise InputError(
+            f"--run {run}: {path} has {len(runs)}, expected one's number, 1 for the first"
+        )
+    which = int(run or len(runs))
+    rows = [values for values, _ in runs[which - 1].rows]
     best.finish(rows)
-    return Rows(best.name, rows, tuple(_notes(path, best, rank)), settings.found)
+    read = Rows(best.name, rows, tuple(_notes(path, best, rank, which)), settings.found, run)
+    if which < len(runs):
+        return read
+    bar = ending.bars.get(best.planned, {})
+    stopped = bar and max(bar) < best.planned
+    step = f"The log ends at step {max(bar)} of {best.planned}." if stopped else ""
+    pace = statistics.median(bar.values()) if bar else None
+    return replace(read, ends=ending.error(best.at, last) or step, pace=pace)
 
 
-def _notes(path: Path, best: Reader, rank: int) -> Iterator[str]:
-    """Yield what was seen beside the rows that are read."""
+def _notes(path: Path, best: Reader, rank: int, which: int) -> Iterator[str]:
+    """Yield what was seen beside the rows that are read. which: the number of their run."""
     sizes = [len(run.rows) for run in best.ranks[rank]]
     if len(sizes) > 1:
-        listed = ", ".join(map(str, sizes[-5:]))
-        yield f"{len(sizes)} runs are in this file (rows: {listed}): the last one is read"
+        listed, last = ", ".join(map(str, sizes[-5:])), which == len(sizes)
+        read = "the last one is read, --run 1 reads the first" if last else f"run {which} is read"
+        yield f"{len(sizes)} runs are in this file (rows: {listed}): {read}"
     if best.resumed:
         yield f"the run went back to an earlier step {best.resumed} times: of repeated steps the later rows are read"
     if others := sorted(best.ranks)[1:]:
@@ -81,10 +104,13 @@ def _nothing(path: Path, tried: Sequence[Reader]) -> InputError:
     )
 
 
-def _feed(stream: BinaryIO, shown: Sequence[Reader]) -> None:
-    """Show the parts of lines to those that look for them, with what stood before; a rank stands before a line's first."""
+def _feed(stream: BinaryIO, shown: Sequence[Reader]) -> int:
+    """Show the parts of lines to those that look for them, with what stood before; a rank stands before a line's first.
+
+    Return the number of the last line.
+    """
     marks = _any_mark(shown)
-    first, before, ended = b"", b"", True
+    first, before, ended, number = b"", b"", True, 0
     for number, part in _parts(stream):
         first = part if ended else first
         ended = part.endswith(b"\n")
@@ -101,6 +127,7 @@ def _feed(stream: BinaryIO, shown: Sequence[Reader]) -> None:
                 shown = [each for each in shown if not each.last]
                 marks = _any_mark(shown)
         before = (before + part)[-_BEFORE:]
+    return number
 
 
 def _any_mark(shown: Sequence[Reader]) -> re.Pattern[bytes]:

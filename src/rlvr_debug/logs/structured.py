@@ -45,12 +45,17 @@ _SHOWN = re.compile(r"-?[\d.]+(?:,\d+)*(?:\.\d+)?(?:[eE][-+]?\d+)?%?|nan|NaN")
 
 @dataclass(frozen=True)
 class Rows:
-    """kind: as what the file was read; notes: what was left out; settings: of the run, where the file has them."""
+    """kind: as what the file was read; notes: what was left out; settings: of the run, where the file has them. run: which
+    one of several these are of, if one was asked for. ends, pace: how its console ends (logs/ending.py).
+    """
 
     kind: str
     rows: Sequence[Mapping[str, Any]]
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    run: str = ""
+    ends: str = ""
+    pace: float | None = None
 
 
 def rank_of(path: Path) -> int:
@@ -207,7 +212,7 @@ def _csv(path: Path, text: str, run: str) -> Rows:
         raise InputError(f"{path}: expected at most {_MOST_ROWS} rows, found more")
     # numbers first: rows of a step each may lack what others have
     rows = _by_value(path, _as_numbers(rows)) if rows else rows
-    return Rows("CSV", rows, tuple(notes))
+    return Rows("CSV", rows, tuple(notes), run=run)
 
 
 def _by_value(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

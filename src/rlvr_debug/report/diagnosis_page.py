@@ -48,7 +48,7 @@ def diagnosis_html(found: Diagnosis) -> str:
         "diagnosis.html.j2",
         found=found,
         title=log_text(found.log),
-        learns=reward_text(found),
+        learns=f"{found.log.ends} {reward_text(found)}".strip(),
         verdict=verdict_text(found),
         reward=reward,
         suspected=[
@@ -77,7 +77,7 @@ def comparison_html(found: Comparison) -> str:
         ],
         partings=list(_partings(found)),
         later=[each.quantity for each in found.partings[_MOST_PARTINGS:]],
-        only=list(zip("AB", found.only, strict=True)),
+        only=list(zip("AB", found.columns, strict=True)),
     )
 
 

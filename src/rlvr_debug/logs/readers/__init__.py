@@ -48,9 +48,9 @@ def read_rows(path: Path, run: str = "") -> Rows:
         found = Rows("a run of Weights & Biases", rows, notes)
     else:
         found = _file_rows(path, run)
-    if run and found.kind != "CSV":
+    if run and found.run != run:
         raise InputError(
-            f"--run {run}: {path} is no export of several runs, expected one as CSV; leave --run out"
+            f"--run {run}: {path} is no file of several runs, expected a CSV export or a console's output; leave --run out"
         )
     if not found.rows:
         raise InputError(f"{path}: found no rows, {EXPECTED}")
@@ -105,7 +105,7 @@ def _text_rows(path: Path, stream: BinaryIO, run: str) -> Rows:
     if suffix == ".ipynb" or first[0] == "<":
         text = _decoded(path, _whole(path, stream))
         stream = io.BytesIO("\n".join(_page_lines(path, text)).encode())
-    return printed_rows(path, stream, wrong)
+    return printed_rows(path, stream, wrong, run)
 
 
 def _whole(path: Path, stream: BinaryIO | gzip.GzipFile) -> bytes:
@@ -159,6 +159,10 @@ def _page_lines(path: Path, text: str) -> Iterator[str]:
         return
     try:
         cells = json.loads(text)["cells"]
+        if not any(cell.get("outputs") for cell in cells):
+            raise InputError(
+                f"{path}: its outputs are cleared, expected a notebook saved with them"
+            )
         for cell in cells:
             for output in cell.get("outputs", ()):
                 yield from _output_lines(output)

@@ -44,7 +44,9 @@ class Console(Dictionaries):
     def finish(self, rows: Sequence[Values]) -> None:
         bars = [str(row.pop(_OF, "/")).split("/") for row in rows]
         steps = [float(step or 0) for step, _ in bars]
-        if len({length for _, length in bars} - {""}) == 1 and steps == sorted({*steps}):
+        lengths = {length for _, length in bars} - {""}
+        if len(lengths) == 1 and steps == sorted({*steps}):
+            self.planned = int(lengths.pop())
             # nothing is logged before step 1: such a bar is drawn after its row
             late = float(self.by_bar and steps[0] == 0)
             for row, step in zip(rows, steps, strict=True):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from rlvr_debug.causes import hypothesis_names
+from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.diagnosis.advice import to_log
@@ -87,6 +88,10 @@ def test_the_reward_is_given_with_students_interval(size: int) -> None:
         ("truncated", [1.0] * 40, "steps 1 to 40"),
         ("reward", [0.8] * 12 + [0.1] * 28, "steps 1 to 2 and 28 to 40"),
         ("entropy", [2.0] * 20 + [0.05] * 20, "steps 1 to 13 and 28 to 40"),
+        # those that are not finite, also where none is
+        ("grad_norm", [1.0] * 30 + [np.inf] * 10, "steps 31 to 40"),
+        ("loss", [0.5] * 5 + [np.inf] + [0.5] * 34, "step 6"),
+        ("grad_norm", [np.inf] * 40, "steps 1 to 40"),
     ],
 )
 def test_the_rows_that_are_cited_are_those_that_are_spoken_of(
@@ -153,8 +158,13 @@ def test_what_could_not_be_checked_is_said_with_the_setting_and_the_reason() -> 
     assert missing["sampler-gap"] == ("sampling/sampling_logp_difference/mean (use_vllm=True)",)
     assert missing["parts-conflict"] == missing["dead-part"] == ONE_PART
     # it has rows enough, and a reward that is constant
-    assert missing["scale-uneven"] == ("logged, but in too few rows, or always the same",)
+    assert missing["scale-uneven"] == (
+        "logged, but in too few rows, not from step 1 on, or always the same",
+    )
     few = {name: healthy(0)[name] for name in ("step", "reward")}
+    parts = [{"reward": n % 2, "rewards/a/mean": n % 2, "rewards/b/mean": 0} for n in range(40)]
+    found = {f.check.name: f.missing for f in diagnose_log(log_of(parts)).findings}
+    assert found["dead-part"] == ("rewards/<part>/std of every part",)
     missing = {each.check.name: each.missing for each in diagnosed(few).findings}
     assert missing["dead-groups"] == ("frac_reward_zero_std",)
     assert missing["learning-rate-zero"] == ("learning_rate",)
@@ -212,6 +222,85 @@ def test_a_weight_that_carries_the_policy_off_while_nothing_changes_is_an_old_sa
     assert diagnosed(fallen).ranked[0].slug == "gradient-explosion"
 
 
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ([0.5] * 30 + [np.inf] * 10, "loss in 10 rows, from step 31 on (loss, steps 31 to 40)."),
+        ([0.5] * 5 + [np.inf] + [0.5] * 34, "loss in 1 row, first in step 6 (loss, step 6)."),
+        ([0.5] * 40, "not-finite: Loss and KL are finite."),
+    ],
+)
+def test_what_is_not_finite_is_said_with_its_first_step_and_what_is_not_logged_is_not(
+    losses: list[float], said: str
+) -> None:
+    run = {name: flat(0)[name] for name in ("step", "reward", "kl")} | {"loss": np.array(losses)}
+    assert said in " ".join(diagnosis_text(diagnosed(run), verbose=True).split())
+
+
+def test_a_log_without_a_reward_is_told_which_column_it_lacks() -> None:
+    found = diagnosed({name: flat(0)[name] for name in ("step", "loss", "grad_norm")})
+    assert reward_text(found).startswith("No column of a reward: expected one such as reward, ")
+
+
+def test_names_of_another_framework_are_not_asked_for() -> None:
+    """Weights & Biases' own step made a log of KL one of OpenRLHF, which was to log actor_grad_norm."""
+    log = log_of([{"train/global_step": n, "train/kl": 0.1} for n in range(1, 41)])
+    asked = to_log(diagnose_log(log).findings, log)
+    assert {"reward", "grad_norm"} <= {*asked}
+
+
+def test_what_no_one_would_ask_about_is_no_note() -> None:
+    """Every report said that a loss near 0 is harmless: of a loss that is not, and of one that is NaN."""
+    noted = "a loss near 0 is harmless: with one update per batch it is 0 by construction"
+    for losses, without, said in (
+        (np.zeros(40), "kl", f"{noted}."),
+        (np.zeros(40), "", f"{noted}, but for the KL."),
+        (np.array([1.0, -1.0] * 20), "kl", ""),
+        (np.array([0.0] * 30 + [np.inf] * 10), "kl", ""),
+    ):
+        run = {n: values for n, values in flat(0, loss=losses).items() if n != without}
+        assert [n for n in diagnosed(run).notes if n.startswith(noted)] == [said][: bool(said)]
+
+
+def test_a_change_is_what_the_finding_s_refutation_changes() -> None:
+    """kl-explodes was refuted by `beta` and changed the learning rate."""
+    for check in log_checks():
+        named = set(re.findall(r"`(\w+)`", check.refuted_by))
+        assert not check.change or named <= {*check.change}, check.name
+
+
+def test_parts_of_a_reward_that_rises_are_said_where_one_of_them_does_not() -> None:
+    rising, still = np.linspace(0, 1, 40), np.full(40, 0.5)
+    for other, is_said in ((still, True), (rising, False)):
+        parts = {"rewards/a/mean": rising, "rewards/b/mean": other}
+        rows = [{n: x[i] for n, x in parts.items()} for i in range(40)]
+        found = diagnose_log(log_of([{**row, "reward": sum(row.values())} for row in rows]))
+        assert found.learns
+        assert ("Its parts: a 0.154 to 0.846, b 0.5 to 0.5." in diagnosis_text(found)) == is_said
+
+
+@pytest.mark.parametrize(("columns", "width"), [("70", 70), ("20", 60), ("300", 120)])
+def test_lines_are_as_wide_as_the_terminal_within_bounds(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    text = diagnosis_text(real("kl-blow-up"), verbose=True).partition("Could not be checked")[0]
+    assert width - 12 < max(map(len, text.splitlines())) <= width
+
+
+def test_weak_signs_are_whole_where_a_screen_has_room_and_cut_where_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They were cut before what they mean."""
+    few = {name: flat(0, dead_groups=0.8, kl=0.0)[name] for name in ("step", "reward", "kl")}
+    few |= {"learning_rate": np.full(40, 1e-6), "dead_groups": np.full(40, 0.8)}
+    text = diagnosis_text(diagnosed(few))
+    assert "…" not in text
+    assert "\n    " in text
+    monkeypatch.setattr("rlvr_debug.diagnosis.report._LINES", len(text.splitlines()) - 1)
+    assert "…" in diagnosis_text(diagnosed(few))
+
+
 # --- the study of what was ranked, and what it costs
 
 
@@ -266,7 +355,9 @@ def test_a_log_without_a_cause_is_reported_before_its_study_is_refused(tmp_path:
     done = called(main, "rlvr-debug", *words)
     assert done.returncode == 2
     assert "The reward rises" in done.stdout
-    assert done.stderr.startswith(f"error: {study}: not written: no cause was ranked; ")
+    assert done.stderr.startswith(
+        f"error: {study}: not written: no cause was ranked, so there is no "
+    )
 
 
 def test_completions_alone_are_said_to_lack_the_steps() -> None:
@@ -300,7 +391,7 @@ def test_of_a_run_that_learns_what_was_found_is_said_and_no_cause_cleared_that_a
     """It was shown nowhere; and sequence-mismatch was "not there", as no step has a KL of 300 nats."""
     found = real("healthy-musique")
     text, page = diagnosis_text(found), diagnosis_html(found)
-    assert "\nFound, though the reward rises (-v): gradient-spikes.\n" in text
+    assert "\nFound, though the reward rises (-v): gradient-spikes.\n  In 1 row the grad" in text
     said = diagnosis_text(found, verbose=True)
     assert "\nFound, though the reward rises:\n  gradient-spikes: In " in said
     assert "Found, though" not in diagnosis_text(real("kl-blow-up"), verbose=True)
@@ -357,7 +448,7 @@ def test_what_tells_two_runs_apart_is_said_in_the_order_of_time() -> None:
     [section] = re.findall(r'id="partings">(.*?)</section>', page, re.S)
     assert section.count("<svg") == section.count('class="line other"') == len(found.partings)
     assert "apart from step 4; last third: A 0.0873, B 10.03" in section
-    assert "Logged in B alone: tool_calls, tool_failures." in page
+    assert "Logged in B alone: tools/call_frequency, tools/failure_frequency." in page
 
 
 def test_a_run_beside_itself_is_told_apart_by_nothing() -> None:

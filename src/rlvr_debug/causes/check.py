@@ -45,8 +45,8 @@ class Reading:
 
     strength: one of the three above, 0 if nothing was found. values: what the check's texts name. amount: in [0, 1],
     orders equal strengths. says: which text, where the check has several. rollouts: those that show it, the clearest
-    first. steps: those that it speaks of, where these are others than the check's `at`. The check adds: sentence, and
-    measured, the numbers by their names.
+    first. steps: those that it speaks of, where these are others than the check's `at`; of: quantities, where these are
+    others than it needs. The check adds: sentence, and measured, the numbers by their names.
     """
 
     strength: int
@@ -55,6 +55,7 @@ class Reading:
     says: str = ""
     rollouts: tuple[Passage, ...] = ()
     steps: tuple[Steps, ...] = ()
+    of: tuple[str, ...] = ()
     sentence: str = ""
     measured: Mapping[str, float] = field(default_factory=dict)
 

@@ -58,7 +58,7 @@ def _causes(strong: Sequence[Check]) -> dict[str, str]:
 
 def _missing(check: Check, log: Log) -> tuple[str, ...]:
     """Return what is to be logged for a check: of the first alternative that the log's framework has names for."""
-    of_parts = check.needs == (("parts",),) or check.name == "parts-conflict"
+    of_parts = check.needs[0][0] == "parts" or check.name == "parts-conflict"
     if of_parts and log.parts.shape[1] == 1:
         return ("two reward functions or more: this run has one",)
     framework = framework_of(log.sources)
@@ -71,7 +71,7 @@ def _missing(check: Check, log: Log) -> tuple[str, ...]:
         for name in wanted
         if not log.has(name)
     )
-    return missing or ("logged, but in too few rows, or always the same",)
+    return missing or ("logged, but in too few rows, not from step 1 on, or always the same",)
 
 
 def _setting(name: str, framework: str) -> str:

@@ -57,7 +57,9 @@ def evidence(finding: Finding, log: Log) -> tuple[list[Curve], tuple[Said, ...]]
 
 def rows_of(finding: Finding, log: Log) -> str:
     """Return the rows that a finding's numbers come from, in words."""
-    curves = _curves(finding, log)
+    curves, spoken = _curves(finding, log), finding.shown.steps
+    if not curves and spoken:
+        return f"{', '.join(log.sources[n] for n in finding.shown.of)}, {_in_words(spoken)}"
     if not curves or not curves[0].mark:
         steps = log.completions["step"].unique() if len(log.completions) else ()
         return f"{len(log.completions)} completions of {len(steps)} step{'s'[: len(steps) != 1]}"
@@ -71,7 +73,7 @@ def _in_words(spans: tuple[Steps, ...]) -> str:
 
 def _curves(finding: Finding, log: Log) -> list[Curve]:
     check, spoken = finding.check, finding.shown.steps
-    read = next((names for names in check.needs if log.has(*names)), ())
+    read = finding.shown.of or next((names for names in check.needs if log.has(*names)), ())
     columns = {log.sources.get(n, n): log.steps[n] for n in read if n in log.steps}
     if "parts" in read:
         columns |= {f"rewards/{n}/mean": log.parts[n] for n in list(log.parts)[:_MOST_PARTS]}

@@ -178,9 +178,10 @@ def _notes(log: Log, learns: bool | None, findings: Sequence[Finding]) -> list[s
     if "dead-groups" in fine and late(log.series("dead_groups")) >= DEAD[STOPS]:
         notes.append("at the end nearly all groups earn equal rewards: no more is learned.")
     losses = log.series("loss")
-    if losses.size and abs(float(losses.mean())) < 1e-2:
+    if losses.size and np.abs(losses).mean() < 1e-3 and "loss" not in log.nonfinite:
+        but = ", but for the KL" if log.has("kl") else ""
         notes.append(
-            "a loss near 0 is harmless: with one update per batch and no KL it is 0 by construction."
+            f"a loss near 0 is harmless: with one update per batch it is 0 by construction{but}."
         )
     if learns is False and _at_ceiling(log):
         notes.append("the reward begins at 95 % of 1 or more: next to nothing is left to learn.")

@@ -1,11 +1,14 @@
 """What a log shows for gradient-explosion."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, late, spoken_of, trend
 from rlvr_debug.causes.readings import ORDINARY, kl_weight
 from rlvr_debug.logs.log import Array, Log
 
+_WORDS = {"grad_norm": "gradient norm", "loss": "loss", "kl": "KL"}
 _NORMS = {MILD: 10.0, LARGE: 100.0}
 _GROWTH = 10.0
 _CLIPPED = {MILD: 0.3}
@@ -19,12 +22,24 @@ _LOSS_OF_REWARD = {MILD: 0.25, LARGE: 0.5}
 
 
 def not_finite(log: Log) -> Reading | None:
-    counts = {name: log.nonfinite.get(name, 0) for name in ("grad_norm", "loss", "kl")}
-    bad = {name: float(count) for name, count in counts.items() if count}
+    logged = [name for name in ("grad_norm", "loss", "kl") if log.has(name)]
+    bad = {name: float(log.nonfinite[name]) for name in logged if name in log.nonfinite}
     if not bad:
-        return Reading(0, {"none": 0.0})
+        names = " and ".join(", ".join(_WORDS[name] for name in logged).rsplit(", ", 1))
+        what = f"{names[0].upper()}{names[1:]} {'are' if len(logged) > 1 else 'is'}"
+        return Reading(0, {"none": 0.0, "what": what})
     what = ", ".join(f"{name} in {count:.0f} row{'s'[: count != 1]}" for name, count in bad.items())
-    return Reading(STOPS, {"rows": bad, "what": what}, 1.0)
+    steps = sorted({step for name in bad for step in log.bad_steps.get(name, ())})
+    values = {"rows": bad, "what": what, "since": _since(steps, log)}
+    return Reading(STOPS, values, 1.0, steps=((steps[0], steps[-1]),) if steps else (), of=(*bad,))
+
+
+def _since(steps: Sequence[float], log: Log) -> str:
+    """Return from which of these steps on nothing else was logged, or else the first, as words."""
+    if not steps:
+        return ""
+    goes_on = {step for step in log.steps.index if step >= steps[0]} <= {*steps}
+    return f", from step {steps[0]:g} on" if goes_on else f", first in step {steps[0]:g}"
 
 
 def gradient_large(log: Log) -> Reading | None:

@@ -104,7 +104,7 @@ def test_help_has_examples_that_are_commands_with_options_that_there_are(name: s
         (["new-hypothesis", "x", "--kind", "effect"], "error: --kind: found 'effect', expected cause or localiser"),
         (["diagnose", "none"], "error: none: "),
         (["diagnose", "tests/logs"], "error: tests/logs: found 13 runs, expected the path of one, such as tests/logs/c"),
-        (["diagnose", str(LOG), "--run", "a"], f"error: --run a: {LOG}/trainer_state.json is no export of several runs, expected one as CSV"),
+        (["diagnose", str(LOG), "--run", "a"], f"error: --run a: {LOG}/trainer_state.json is no file of several runs, expected a CSV export"),
         (["check", "--record", "tests"], "error: tests/record.json: no such file, expected a folder of a record"),
         (["init", "x"], f"error: {ROOT}: is a checkout, init needs an installed wheel: type cd {ROOT}"),
         (["diagnose", str(LOG), "--trainer", "verl"], "error: --trainer (the study's, not the log's): found 'verl', expected command or trl"),
@@ -117,6 +117,19 @@ def test_bad_input_is_one_line_and_status_2(words: list[str], said: str) -> None
     assert done.stdout == ""
     assert done.stderr.startswith(said)
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_an_answer_that_cannot_be_printed_is_one_line_that_says_where(buffered: str) -> None:
+    """It named "a file", and Python said the rest at its end."""
+    words = [sys.executable, "-m", "rlvr_debug", "diagnose", str(LOG)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": buffered}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            words, stdout=full, stderr=subprocess.PIPE, text=True, env=environment
+        )
+    said = "error: standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 @pytest.mark.parametrize("words", ["plan", "report", "prune --dry-run"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -160,7 +161,15 @@ def console() -> Console:
 
 def print_answer(answer: Any) -> None:
     """Print an answer: text as it stands, and anything else, which is for programs, as JSON."""
-    print(plain(answer) if isinstance(answer, str) else json.dumps(answer, indent=2))
+    try:
+        print(
+            plain(answer) if isinstance(answer, str) else json.dumps(answer, indent=2), flush=True
+        )
+    except OSError as error:
+        # Python would try it again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        error.filename = "standard output"
+        raise
 
 
 def write_page(path: Path, text: str) -> None:

@@ -110,7 +110,9 @@ def write_study(found: Diagnosis, limit: int, trainer: str, out: Path) -> str:
     """Write the overlay that tests the first `limit` hypotheses, 0 for all that were ranked, and return what it costs."""
     slugs = [each.slug for each in found.ranked[: limit or None]]
     if not slugs:
-        raise InputError(f"{out}: not written: no cause was ranked; write one: docs/start.md")
+        raise InputError(
+            f"{out}: not written: no cause was ranked, so there is no study to write; docs/start.md says how to write one by hand"
+        )
     params = write_overlay(overlay_text(found.log, slugs, trainer), out)
     left = "".join(f"; {slug}: {why}" for slug, why in unmapped(params).items())
     left += "".join(f"; it does not test {change}" for change in _untested(found, params))

@@ -19,7 +19,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json
 from rlvr_debug.recorders.keeping import Cut
-from rlvr_debug.recorders.ranks import merged, part_of
+from rlvr_debug.recorders.ranks import APART, merged, part_of
 from rlvr_debug.recorders.trl.launched import (
     Ranks,
     as_one,
@@ -176,6 +176,12 @@ def _weights(record: Record) -> Record:
     return _other(record, weights=held)
 
 
+def _weights_from_the_beginning(record: Record) -> Record:
+    """Return the record of a process whose weights are its own, and whose gradients deviate by it."""
+    held = [{**each, "lm_head.weight": "own"} for each in record.processes[0].weights]
+    return _other(_reduced(2, record), weights=held)
+
+
 def _clipped_later(record: Record) -> Record:
     return replace(record, settings=replace(record.settings, clip=0.3))
 
@@ -198,6 +204,7 @@ Change = Callable[[Record], Record]
 # what is wrong in process 0 and in process 1, the segment that it is found in, and what is said of it
 MISTAKES: list[tuple[Change, Change, str, str]] = [
     (_same, _weights, "processes", "weights differ between process 0 and process 1: 1 of "),
+    (_weights_from_the_beginning, _same, "processes", "First in the beginning; weights differ"),
     (_same, _clipped_later, "processes", "clip 0.3 and 0.2"),
     (_same, _gradients_of_its_own, "processes", "gradients differ"),
     (_same, partial(_other, states=[{}] * 3), "processes", "the optimizer's states differ"),
@@ -205,7 +212,12 @@ MISTAKES: list[tuple[Change, Change, str, str]] = [
     (partial(_times, 2), partial(_times, 2), "loss", "multiplied by the number of processes"),
     (_same, partial(_times, 0), "loss", ""),
     (partial(_reduced, 2), _same, "gradient", "the number of processes: summed over them"),
-    (partial(_together, 0.0), partial(_together, 1.0), "rewards", "which rows its process has"),
+    (
+        partial(_together, 0.0),
+        partial(_together, 1.0),
+        "rewards",
+        "on its process or on the rows that it has",
+    ),
     (_same, _rewards_of_the_first, "advantages", ""),
     (_same, _sampled_cold, "sampling settings", ""),
 ]
@@ -230,8 +242,29 @@ def test_processes_may_each_step_a_part_of_the_weights_if_all_of_them_move(stuck
         record.weights[update.after] = {**after, EMBEDDINGS: before[EMBEDDINGS]} if stuck else after
     one, other = parts_of(record)
     answer = told(merged([one, _other(other, states=[{}] * 3)]))
-    assert (answer["first"] == "processes") == stuck, answer["answer"]
-    assert ("1 of" in answer["answer"] and "which do not move" in answer["answer"]) == stuck
+    assert (answer["first"] == "optimizer step") == stuck, answer["answer"]
+    assert ("1 of 15 tensors have a gradient and do not move" in answer["answer"]) == stuck
+
+
+def test_rows_that_processes_give_each_other_after_they_were_dealt_out_are_followed(
+    whole: Record,
+) -> None:
+    """Each process numbers its own from a multiple on; those of whoever trains them say nothing."""
+    parts = parts_of(whole)
+    for rank, each in enumerate(parts):
+        for micro in (micro for update in each.updates for micro in update.micro_batches):
+            assert micro.given.rows is not None
+            micro.given = replace(micro.given, rows=micro.given.rows + APART * (rank + 1))
+    for one, other in zip(*(each.updates for each in parts), strict=True):
+        one.micro_batches, other.micro_batches = other.micro_batches, one.micro_batches
+    given = [m.given.rows for u in merged(parts).updates for m in u.micro_batches]
+    held = [m.given.rows for u in merged(parts_of(whole)).updates for m in u.micro_batches]
+    assert [rows.tolist() for rows in given if rows is not None] == [
+        rows.tolist()
+        for step in zip(held[1::2], held[::2], strict=True)
+        for rows in step
+        if rows is not None
+    ]
 
 
 def test_processes_that_have_the_same_rows_are_told(whole: Record) -> None:
@@ -471,9 +504,11 @@ def _shortest(completions: list[str]) -> list[float]:
     return [float(len(each) - min(map(len, completions))) for each in completions]
 
 
-def _called(rank: int, folder: Path, found: dict[int, RewardCall]) -> None:
+def _called(
+    rank: int, folder: Path, found: dict[int, RewardCall], scored: Callable[..., Any] = _shortest
+) -> None:
     watch = RewardWatch(Seams(), again=True, ranks=Ranks(rank, 2, folder))
-    (function,) = watch.watched([_shortest], lambda: None)
+    (function,) = watch.watched([scored], lambda: None)
     function(completions=[["a", "bbb"], ["cc", "dddd", "eeeee"]][rank])
     generation = replace(small_record().generations[0], reward_calls=watch.calls)
     watch.finish(replace(small_record(), generations=[generation]))
@@ -489,6 +524,20 @@ def test_a_reward_is_called_again_with_the_rows_of_all_processes(tmp_path: Path)
         thread.join(60)
     assert [found[rank].returned for rank in (0, 1)] == [[0, 2], [0, 2, 3]]
     assert [found[rank].together for rank in (0, 1)] == [[0, 2], [1, 3, 4]]
+
+
+def test_a_reward_function_that_is_another_in_another_process_is_told(tmp_path: Path) -> None:
+    """A hash of text is salted by process: each agrees with itself."""
+    found: dict[int, RewardCall] = {}
+    functions = [lambda completions, n=n: [float(n + len(x)) for x in completions] for n in (0, 1)]
+    given = [(rank, tmp_path, found, functions[rank]) for rank in (0, 1)]
+    threads = [Thread(target=_called, args=each) for each in given]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [found[rank].again for rank in (0, 1)] == [[1, 3], [3, 5, 6]]
+    assert [found[rank].together for rank in (0, 1)] == [[2, 4], [2, 4, 5]]
 
 
 def test_a_process_that_ended_is_not_waited_for(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from tests.test_workflow import (
 
 # in the order of --help
 COMMANDS = (
-    *("run", "check", "plan", "status", "report", "diagnose"),
+    *("diagnose", "check", "plan", "run", "status", "report"),
     *("check-case", "check-program", "init", "new-hypothesis"),
     *("track", "prune", "unlock", "clean"),
 )
@@ -144,13 +144,22 @@ def test_a_command_outside_of_any_checkout_does_nothing_to_another(
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["rum"], "rum"), (["run", "--overlya"], "--overlya"), (["diagnose"], "Missing argument")],
+    [
+        ("rum", "No such command 'rum'. Did you mean 'run'?"),
+        (str(LOG), f"No such command '{LOG}'; `rlvr-debug diagnose {LOG}` reads a log"),
+        ("run --overlya", "run: No such option: --overlya"),
+        ("diagnose", "diagnose: Missing argument 'path'"),
+        ("check --steps 0", "check: Invalid value for '--steps': "),
+        ("check --stesp 4", "check: no such option --stesp: did you mean '--steps'?"),
+        ("check --lr 4", "check: no such option --lr: the script's own options stand after it"),
+        ("check torchrun a.py", "torchrun: found a launcher, expected a script; "),
+    ],
 )
-def test_a_misspelt_command_or_option_is_told(words: list[str], said: str) -> None:
-    done = CliRunner().invoke(app, words)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith("Usage: ")
-    assert said in done.stderr.partition("Error: ")[2]
+def test_what_a_command_cannot_parse_is_one_line(words: str, said: str) -> None:
+    done = ran(command(*words.split()), cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {said}")
+    assert done.stderr.count("\n") == 1
 
 
 def test_whoever_reads_only_the_beginning_is_not_told_of_a_broken_pipe() -> None:

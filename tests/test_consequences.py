@@ -144,6 +144,17 @@ def test_prompts_without_the_assistant_s_header_are_told(kind: Any, passed: bool
     assert passed_in(made).get("header") is passed
 
 
+def test_a_prompt_that_is_cut_within_the_user_s_turn_has_no_header() -> None:
+    """A tokenizer that truncates on the right leaves neither the turn's end nor the header."""
+    made = record(LEARNED)
+    made.tokenizer = Template()
+    turns = [{"role": "system", "content": "Add."}, USER]
+    ids = made.tokenizer.apply_chat_template(turns, add_generation_prompt=False)
+    told = found(asked(made, turns, ids[: -len("?<end>")]), "header")
+    assert not told.passed
+    assert "prompts end without the assistant's header" in told.said
+
+
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_prefill_that_the_template_closes_is_told(closed: bool) -> None:
     """TRL renders a prompt that ends with an assistant's message as a whole turn, and begins a new one."""

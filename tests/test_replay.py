@@ -242,6 +242,55 @@ def _times(record: Record, what: str, factor: float) -> Record:
     return record
 
 
+def test_a_number_that_losses_are_multiplied_by_behind_the_loss_is_told_in_the_gradient(
+    changed: Record,
+) -> None:
+    """transformers divides by the accumulation what TRL's loss has divided already, if a class says so."""
+    for micro in micros(changed):
+        micro.rescaled = 0.5
+    for update in changed.updates:
+        update.gradients = {name: g / 2 for name, g in (update.gradients or {}).items()}
+        update.clipped = {name: g / 2 for name, g in (update.clipped or {}).items()}
+    for micro in micros(changed):
+        micro.grad_logprobs = number(micro.grad_logprobs) / 2
+    checked = check(changed)
+    assert checked.first is not None
+    assert checked.first.segment == "gradient"
+    assert "divided by the number of micro-batches" in {name.name for name in checked.first.names}
+    assert found(checked)["loss"] == AGREES
+
+
+def test_what_the_policy_reads_is_told_before_earlier_passes_of_the_same_method(
+    changed: Record,
+) -> None:
+    """An override that rebuilds the attention mask was told by the old log-probabilities, which follow from it."""
+    checked = check(_read_with_a_hole(changed))
+    assert checked.deviating[0].segment == "old log-probabilities"
+    assert checked.first is not None
+    assert checked.first.segment == "old log-probabilities"
+    methods = ("old log-probabilities", "model inputs")
+    changed.own = replace(changed.own, overrides=dict.fromkeys(methods, "your `T` overrides `f`"))
+    named = check(changed).first
+    assert named is not None
+    assert named.segment == "model inputs"
+
+
+def _read_with_a_hole(record: Record) -> Record:
+    """Return the record of a trainer that hides a prompt's token from all passes, and says other old log-probabilities."""
+    for micro in micros(record):
+        assert micro.forward is not None
+        mask = torch.ones_like(micro.forward.input_ids)
+        mask[:, micro.given.prompt_ids.shape[1] - 1] = 0
+        micro.forward = replace(micro.forward, attention_mask=mask)
+    for batch in batches(record):
+        number(batch.old)[:, ::2] *= 1.5
+    for micro in micros(record):
+        old = number(micro.given.old).clone()
+        old[:, ::2] *= 1.5
+        micro.given = replace(micro.given, old=old)
+    return record
+
+
 @pytest.mark.parametrize("what", NUMBERS)
 def test_a_small_change_of_one_number_is_seen(changed: Record, what: str) -> None:
     assert status(_times(changed, what, 1 + NUMBERS[what][1]), what) == DEVIATES

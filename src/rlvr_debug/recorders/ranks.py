@@ -27,6 +27,9 @@ from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.replay.store import digest
 
 Moment = tuple[str | int, ...]  # of what, and its place
+APART = (
+    1 << 20
+)  # rows of a process are numbered from a multiple of it on; below it they are the process' own
 _HELD = ("gradients", "clipped", "state", "state_after")  # of an update, by parameter
 
 
@@ -336,10 +339,14 @@ def _update(
     """Return the first process' update, with the backward passes of all: those of the same time next to each other."""
 
     def share(micro: MicroBatch, rank: int) -> MicroBatch:
-        """Return a process' backward pass as its share of the gradient, which is the mean over processes."""
+        """Return a process' backward pass as its share of the gradient, which is the mean over processes.
+
+        Its rows may be those of another process, which has numbered them.
+        """
         given, grads = micro.given, (micro.grad_logprobs, micro.grad_entropies)
         if given.rows is not None and micro.generation < len(starts):
-            given = replace(given, rows=given.rows + starts[micro.generation][rank])
+            begins = torch.tensor([starts[micro.generation][rank], *starts[micro.generation]])
+            given = replace(given, rows=begins[given.rows // APART] + given.rows % APART)
         by_logprob, by_entropy = (None if each is None else each / len(parts) for each in grads)
         return replace(
             micro,

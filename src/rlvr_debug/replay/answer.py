@@ -48,7 +48,7 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
         "generations": len(record.generations),
         "updates": len(record.updates),
         "first": first.segment if first else None,
-        "later": [each.segment for each in checked.deviating[1:]],
+        "later": [each.segment for each in checked.deviating if each is not first],
         "answer": _sentence(checked, plain),
         "names": [asdict(name) for name in first.names] if first else [],
         "hypotheses": list(first.causes) if first else [],

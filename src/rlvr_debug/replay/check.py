@@ -10,7 +10,7 @@ from rlvr_debug.replay.judge import PARTS, TOGETHER, Segment, judge, raised
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.rollouts import in_time
-from rlvr_debug.replay.segments import SEGMENTS
+from rlvr_debug.replay.segments import PASSES, SEGMENTS
 from rlvr_debug.replay.segments.scale import without_scale
 from rlvr_debug.replay.variants import check_knobs, check_names
 
@@ -24,8 +24,15 @@ class Checked:
 
     @property
     def first(self) -> Finding | None:
-        """Return the earliest deviation, which is where a fault is; later ones may follow from it."""
-        return self.deviating[0] if self.deviating else None
+        """Return the earliest deviation, which is where a fault is; later ones may follow from it.
+
+        If one method makes all passes, what it has the policy read shows in the log-probabilities of the earlier ones too.
+        """
+        first = self.deviating[0] if self.deviating else None
+        if first is not None and first.segment in PASSES and first.own and not first.names:
+            read = (e for e in self.deviating if e.segment == "model inputs" and e.own == first.own)
+            return next(read, first)
+        return first
 
 
 def check(record: Record) -> Checked:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from rlvr_debug.files import read_yaml
 
+BEGINNING = "the beginning"
 _WHERE = re.compile(r"(generation|update|after update) (\d+)")
 # NONE: the run has none of it, such as turns of tools; FAILED: a fault of the check or of a cause's folder
 STATUSES = ("agrees", "deviates", "not seen", "none", "could not be computed")
@@ -102,7 +103,7 @@ def in_time_order(findings: Iterable[Finding], trained: Sequence[int]) -> tuple[
     def time(finding: Finding) -> tuple[float, float]:
         found = _WHERE.match(finding.where)
         if found is None:
-            return (float("inf"), 0)
+            return (-1 if finding.where == BEGINNING else float("inf"), 0)
         kind, number = found[1], int(found[2]) - 1
         if kind == "generation":
             return (number, -1)

@@ -107,8 +107,8 @@ class RewardCall(Part):
     """One reward function's call for a generation, and what it says otherwise.
 
     index: its place among the functions. columns: what it was given by name, one entry a row. returned: NaN for none. again,
-    backwards, alone: repeated, with rows reversed (put back in place), row by row. together: given the rows of all processes.
-    evaluated: what evaluation makes of them.
+    backwards, alone: repeated, with rows reversed (put back in place), row by row. together: by another process, given the
+    rows of all. evaluated: what evaluation makes of them.
     in_training_mode: of a model, whose dropout is on.
     """
 
@@ -211,7 +211,7 @@ class MicroBatch(Part):
     """One forward and backward pass.
 
     given: what the loss was computed from. Gradients are those of what backward was called on; of several processes, a
-    process' share. others: the norm of its gradient with respect to log-probabilities of other sequences.
+    process' share. rescaled: what the trainer's loss was multiplied by between its method and that. others: the norm of its gradient with respect to log-probabilities of other sequences.
     """
 
     generation: Index
@@ -223,6 +223,7 @@ class MicroBatch(Part):
     grad_logprobs: Held | None = None
     grad_entropies: Held | None = None
     loss: Number | None = None
+    rescaled: Number = 1.0
     others: NonNegative = 0.0
     process: Index = 0
 

@@ -317,15 +317,22 @@ def joined(micros: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     }
 
 
-def numbered(micros: list[dict[str, Any]]) -> Mapping[str, Any]:
-    """Return what a generation made as one batch. Each part is given its rows' numbers, which travel through the shuffle."""
-    told, first = [], 0
+def numbered(micros: list[dict[str, Any]], first: int) -> Mapping[str, Any]:
+    """Return what a generation made as one batch. Each part is given its rows' numbers from `first` on, which travel through the shuffle."""
+    told = []
     for micro in micros:
         ids = columns(micro)["prompt_ids"]
         micro[ROW] = torch.arange(first, first + len(ids), device=ids.device)
         told.append(columns(micro))
         first += len(ids)
     return joined(told)
+
+
+def owners_of(trainer: Any, name: str) -> list[type]:
+    """Return the classes that define a method of a trainer, the release's own last."""
+    owners = [kind for kind in type(trainer).__mro__ if name in vars(kind)]
+    own = [kind for kind in owners if not kind.__module__.startswith("transformers.")]
+    return own or owners
 
 
 def callable_parts(model: Any) -> list[Any]:

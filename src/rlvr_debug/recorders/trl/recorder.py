@@ -30,7 +30,7 @@ from rlvr_debug.recorders.keeping import (
     places_of,
     shape_of,
 )
-from rlvr_debug.recorders.ranks import part_of
+from rlvr_debug.recorders.ranks import APART, part_of
 from rlvr_debug.recorders.trl import objects, sampler_calls, settings
 from rlvr_debug.recorders.trl.draws import Draw, trained_places
 from rlvr_debug.recorders.trl.launched import Ranks, beats
@@ -189,6 +189,8 @@ class Recorder(StepWatch):
         for kind in objects.environment_classes(trainer):
             seams.around("generations", kind, "reset", self._reset)
         self._around("losses", "compute_loss", self._loss)
+        if len(owners := objects.owners_of(trainer, "_compute_loss")) > 1:
+            seams.around("losses", owners[-1], "_compute_loss", self._inner_loss)
         found = next((name for name in _LOGPROBS if hasattr(trainer, name)), None)
         if found:
             self._around("log-probabilities", found, self._logprobs)
@@ -304,7 +306,10 @@ class Recorder(StepWatch):
             out = yield
         generation.rows = objects.opened(self._trainer, generation.rows, self._resets)
         made = out if isinstance(out, list) else [out]
-        generation.batch = objects.kept_batch(objects.numbered(made))
+        accelerator = self._trainer.accelerator
+        own = APART * (accelerator.process_index + 1) if accelerator.num_processes > 1 else 0
+        batch = objects.kept_batch(objects.numbered(made, own))
+        generation.batch = replace(batch, rows=seen(batch.rows) - own)
         self._choose(generation)
         generation.calls, unused, rows = sampler_calls.trained_calls(
             generation.calls, generation.batch
@@ -443,10 +448,23 @@ class Recorder(StepWatch):
         self._begin_micro(MicroBatch(len(self.record.generations) - 1, given, self._weights.take()))
         try:
             with self._in("loss"):
-                yield
+                out = yield
+            micro = self._update.micro_batches[-1]
+            self._watch(
+                out[0] if isinstance(out, tuple) else out, functools.partial(_rescaled, micro)
+            )
         finally:
             if rows is not None:
                 inputs[objects.ROW] = rows
+
+    def _inner_loss(self, trainer: Any, _: Any, inputs: Any, *__: Any, **___: Any) -> Watching:
+        """Take note of the old log-probabilities that an override of TRL's loss hands on to it."""
+        micro, old = self._micro, inputs.get("old_per_token_logps")
+        if trainer is self._trainer and micro is not None and isinstance(old, Tensor):
+            known = micro.given.old
+            if known is not None and known.shape == old.shape and not torch.equal(known, kept(old)):
+                micro.given = replace(micro.given, old=kept(old))
+        yield
 
     def _at_once(self, inputs: Any) -> Watching:
         """Record a loss that generates and scores its own completions; what it makes of them is not seen."""
@@ -476,3 +494,7 @@ class Recorder(StepWatch):
     def _called(self, make: Callable[..., Call], *told: Any) -> None:
         held = self.record.generations[-1].calls
         held.append(replace(make(*told), weights=self._weights.take()))
+
+
+def _rescaled(micro: MicroBatch, gradient: Tensor) -> None:
+    micro.rescaled = float(gradient)

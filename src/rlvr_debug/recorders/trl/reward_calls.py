@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rlvr_debug.recorders.trl.launched import Ranks
-from rlvr_debug.recorders.trl.objects import at_once
+from rlvr_debug.recorders.trl.objects import at_once, owners_of
 from rlvr_debug.recorders.trl.seams import Seams, Watching
 from rlvr_debug.replay.record import Record, RewardCall
 
@@ -36,9 +36,7 @@ def calls_functions(trainer: Any) -> tuple[type, str]:
     """Return the release's own method that calls reward functions: its class and its name."""
     callers = ("compute_loss",) if at_once(trainer) else _CALLERS
     name = next(name for name in callers if hasattr(trainer, name))
-    owners = [kind for kind in type(trainer).__mro__ if name in vars(kind)]
-    own = [kind for kind in owners if not kind.__module__.startswith("transformers.")]
-    return (own or owners)[-1], name
+    return owners_of(trainer, name)[-1], name
 
 
 class RewardWatch:
@@ -139,12 +137,29 @@ class RewardWatch:
             record.notes.append("reward functions were not called again")
             return
         known = record.generations[:_GENERATIONS]
-        wholes = iter(self._of_all([call for each in known for call in each.reward_calls]))
+        calls = [call for each in known for call in each.reward_calls]
+        wholes = self._of_all(calls)
         with same_numbers():
-            for generation in known:
-                generation.reward_calls = [
-                    self._repeated(call, record, next(wholes)) for call in generation.reward_calls
-                ]
+            pairs = zip(calls, wholes, strict=True)
+            again = iter(self._by_others([self._repeated(c, record, w) for c, w in pairs], wholes))
+        for generation in known:
+            generation.reward_calls = [next(again) for _ in generation.reward_calls]
+
+    def _by_others(
+        self, calls: Sequence[RewardCall], wholes: Sequence[_Whole | None]
+    ) -> list[RewardCall]:
+        """Return the calls with what the next rank says of their rows: its functions may be others than this one's."""
+        told = (
+            self._ranks.told("together", [each.together for each in calls]) if self._ranks else []
+        )
+        said = told[(self._ranks.rank + 1) % len(told)] if self._ranks and told else ()
+        found = []
+        for n, (call, whole) in enumerate(zip(calls, wholes, strict=True)):
+            values = (said[n] if n < len(said) else None) or call.together
+            begin = whole[1] if whole else 0
+            own = values and values[begin : begin + len(call.returned)]
+            found.append(replace(call, together=own))
+        return found
 
     def _of_all(self, calls: Sequence[RewardCall]) -> list[_Whole | None]:
         """Return for each call the rows of all ranks; None where there are no others, or that cannot be told them."""
@@ -164,12 +179,9 @@ class RewardWatch:
             return call
         count = len(call.returned)
 
-        def asked(columns: Mapping[str, Any], rows: Sequence[int], begin: int = 0) -> list[float]:
+        def asked(columns: Mapping[str, Any]) -> list[float]:
             out = function(**columns, **rest)
-            found = _numbers(asyncio.run(out) if inspect.iscoroutine(out) else out)
-            own = [call.returned[row] for row in rows]
-            pairs = zip(found[begin : begin + len(own)], own, strict=True)
-            return [first if abs(value - first) <= rounding else value for value, first in pairs]
+            return _numbers(asyncio.run(out) if inspect.iscoroutine(out) else out)
 
         def said(rows: Sequence[int]) -> list[float]:
             columns = {
@@ -178,7 +190,8 @@ class RewardWatch:
                 else copy.deepcopy(values)
                 for name, values in given.items()
             }
-            return asked(columns, rows)
+            pairs = zip(asked(columns), (call.returned[row] for row in rows), strict=True)
+            return [first if abs(value - first) <= rounding else value for value, first in pairs]
 
         forth = range(count)
         try:
@@ -187,7 +200,7 @@ class RewardWatch:
                 again=said(forth),
                 backwards=said(forth[::-1])[::-1],
                 alone=[said([row])[0] for row in forth],
-                together=asked(whole[0], forth, whole[1]) if whole else None,
+                together=asked(whole[0]) if whole else None,
             )
         except Exception as error:  # the user's: it worked for the batch, and is no finding
             why = f"{type(error).__name__}: {error}"

@@ -107,7 +107,7 @@ def _stands(answer: str, prompt: str) -> bool:
 
 
 def header(record: Record) -> Consequence | None:
-    """Measure how many prompts end with a user's turn, or with a reply that is meant to be continued and was closed.
+    """Measure how many prompts end with a user's turn, whole or cut, or with a reply that is to be continued and was closed.
 
     None where the template has no turn's end and no header; templates whose header is a turn's end (`[/INST]`) have none
     of their own.
@@ -116,10 +116,14 @@ def header(record: Record) -> Consequence | None:
     end, after = _turn_end(record)
     if record.tokenizer is None or not read or not end or not after:
         return None
-    bare = sum(record.tokenizer.decode([*each]).rstrip().endswith(end) for each in read)
+    texts = [record.tokenizer.decode([*each]).rstrip() for each in read]
+    header, *_ = _opened(record).split(
+        "\n"
+    )  # what follows may open a thought, which no prompt needs
+    bare = sum(text.endswith(end) or _is_cut(text, end, header) for text in texts)
     begun = [ids for ids, row in _rows_read(record) if _ends_in_reply(row["prompt"])]
-    texts = (record.tokenizer.decode([*ids]).rstrip().removesuffix(after) for ids in begun)
-    closed = sum(text.rstrip().endswith(end) for text in texts)
+    replies = (record.tokenizer.decode([*ids]).rstrip().removesuffix(after) for ids in begun)
+    closed = sum(text.rstrip().endswith(end) for text in replies)
     measured = {"prompts": len(read), "without_header": bare, "closed_replies": closed}
     said = [f"{bare} of {len(read)} prompts end without the assistant's header"] if bare else []
     if closed:
@@ -127,6 +131,23 @@ def header(record: Record) -> Consequence | None:
             f"{closed} rows end with an assistant's message, which the template closes: the policy does not continue it"
         )
     return Consequence("header", measured, not said, "; ".join(said))
+
+
+def _is_cut(text: str, end: str, header: str) -> bool:
+    """Return whether a prompt of several turns ends within one that is not the assistant's."""
+    _, turn, last = text.rpartition(end)
+    return bool(turn) and header not in last
+
+
+def _opened(record: Record) -> str:
+    """Return what the chat template writes behind a user's turn for the policy to go on; empty if not known."""
+    asked, decode = [{"role": "user", "content": "question"}], seen(record.tokenizer).decode
+    with suppress(NotSeen):
+        turn, whole = (
+            decode(template_ids(record, asked, generation_prompt=on)) for on in (False, True)
+        )
+        return str(whole.removeprefix(turn).strip())
+    return ""
 
 
 def _ends_in_reply(prompt: Any) -> bool:
@@ -291,8 +312,9 @@ def contrast(record: Record) -> Consequence | None:
 
 def constant(record: Record) -> Iterator[tuple[str, float]]:
     """Yield name and value of each reward function that gives all completions the same reward."""
-    rewards = torch.cat([seen(generation.rewards) for generation, _ in _grouped(record)])
-    names = _function_names(record)
+    if not (parts := [seen(generation.rewards) for generation, _ in _grouped(record)]):
+        return
+    rewards, names = torch.cat(parts), _function_names(record)
     for number, values in enumerate(rewards.T):
         if len(values) > 1 and bool((values == values[0]).all()):
             yield f"the reward function {names.get(number, str(number + 1))}", float(values[0])

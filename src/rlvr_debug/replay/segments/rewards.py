@@ -28,7 +28,7 @@ Wrong = Literal[
     "is not deterministic",
     "returns the rewards in another order than the completions",
     "depends on the order of the batch",
-    "depends on which rows its process has",
+    "depends on its process or on the rows that it has",
     "returns what evaluation does not",
     "returns what is not used: rewards changed after the call",
 ]
@@ -92,7 +92,7 @@ def _wrong(
         found["depends on the order of the batch"] = ""
     settled = call.again is None or _same(call.again, got)
     if call.together is not None and settled and not _same(call.together, got):
-        found["depends on which rows its process has"] = ""
+        found["depends on its process or on the rows that it has"] = ""
     if call.evaluated is not None and not _same(call.evaluated, got):
         found["returns what evaluation does not"] = ""
     if generation.rewards is not None and not _used(record, generation, call):

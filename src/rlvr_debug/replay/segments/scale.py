@@ -1,4 +1,4 @@
-"""A loss scale: the number that losses are multiplied by for the backward pass, and that is taken out of the gradients again."""
+"""Numbers that a trainer's loss is multiplied by: for the backward pass and out of the gradients again, or behind the loss."""
 
 import math
 from dataclasses import replace
@@ -11,7 +11,13 @@ _NEAR = 1e-3
 
 
 def without_scale(record: Record) -> Record:
-    """Return the record as if losses had not been scaled, where the gradient that the optimizer reads shows that they were.
+    """Return the record as if losses had not been scaled. A number that is wrong, and not the loss' own, stays in the gradients."""
+    record = _without_both(record)
+    return replace(record, updates=[_unscaled(record, update) for update in record.updates])
+
+
+def _without_both(record: Record) -> Record:
+    """Return the record without a scale that the gradient which the optimizer reads shows to be taken out again.
 
     A gradient that is clipped whether or not the number is taken out shows nothing: another update has to.
     """
@@ -28,6 +34,17 @@ def without_scale(record: Record) -> Record:
         return record
     updates = [_divided(update, scale) for update, scale, _ in found]
     return replace(record, updates=updates)
+
+
+def _unscaled(record: Record, update: Update) -> Update:
+    """Return the update with its losses' gradients as the trainer's loss has them, where what they are multiplied by later is wrong."""
+    scales = {micro.rescaled for micro in update.micro_batches}
+    if record.elements or scales <= {1.0} or len(scales) > 1:
+        return update
+    [scale] = scales
+    wrong = scale > 0 and _close(factor_of(record, update) or 1.0, scale)
+    micros = [_micro(micro, scale) for micro in update.micro_batches]
+    return replace(update, micro_batches=micros) if wrong else update
 
 
 def _is_clipped(record: Record, update: Update) -> bool:

@@ -18,6 +18,7 @@ from rlvr_debug.replay.judge import (
     OWN,
     Gap,
     Instance,
+    certain,
     different,
     in_bfloat16,
     rounding,
@@ -50,6 +51,9 @@ def _class_of(kind: str) -> Any:
 
 def optimizer_steps(record: Record, _: Network) -> Iterator[Instance]:
     """optimizer step: the weights move by what the optimizer's own class makes of the gradient and of its state."""
+    if left := [*_left(record)]:
+        yield from left
+        return
     last: Update | None = None
     for number, update in enumerate(record.updates):
         known = update.optimizer and update.clipped is not None and record.weights
@@ -70,6 +74,24 @@ def optimizer_steps(record: Record, _: Network) -> Iterator[Instance]:
         )
         yield Instance(f"update {number + 1}", step.compare, step.described)
         last = update
+
+
+def _left(record: Record) -> Iterator[Instance]:
+    """Yield the updates in which a user's optimizer, that steps a part of the weights in each process, leaves some of them."""
+    for number, update in enumerate(record.updates if record.weights else ()):
+        states = [state for each in record.processes for state in each.states[number : number + 1]]
+        if "." not in update.optimizer or all(state == states[0] for state in states):
+            continue
+        before, after = record.weights[update.before], record.weights[update.after]
+        still = {name for name in before if torch.equal(before[name], after[name])}
+        still -= {name for name, gradient in (update.clipped or {}).items() if not gradient.any()}
+        still = {n for n in still if any(each.get(n) != states[0].get(n) for each in states)}
+        if still and len(still) < len(before):
+            names = ", ".join(sorted(still)[:3])
+            said = (
+                f"{len(still)} of {len(before)} tensors have a gradient and do not move ({names})"
+            )
+            yield certain(f"update {number + 1}", len(still), said)
 
 
 def learning_rate(settings: Settings, step: int) -> float | None:

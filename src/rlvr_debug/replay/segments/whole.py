@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from rlvr_debug.replay.finding import need
+from rlvr_debug.replay.finding import BEGINNING, need
 from rlvr_debug.replay.judge import Instance, certain, one_of
 from rlvr_debug.replay.record import Generation, Record
 from rlvr_debug.replay.rollouts import alike_groups
@@ -39,8 +39,8 @@ def processes(record: Record, _: object) -> Iterator[Instance]:
             f"{n} {one!r} and {common!r}" for n, one, common in pairs if one != common
         )
         said = f"settings of process {rank} differ from those of process 0: {names}"
-        yield certain("the beginning", int(bool(names)), said)
-    yield from _same(record, "the beginning", weights=0)
+        yield certain(BEGINNING, int(bool(names)), said)
+    yield from _same(record, BEGINNING, weights=0)
     for number, generation in enumerate(record.generations):
         yield from _drawn(record, number, generation)
     for number, update in enumerate(record.updates):
@@ -50,20 +50,6 @@ def processes(record: Record, _: object) -> Iterator[Instance]:
         yield from _same(record, where, gradients=number, weights=number + 1, states=number)
 
 
-def _still(record: Record, number: int) -> set[str] | None:
-    """Return the tensors that an update left as they are, though it moved others; None with torch's own optimizers.
-
-    The processes of another optimizer may each step a part of the weights, and hold no states of the rest.
-    """
-    update = record.updates[number]
-    if "." not in update.optimizer or not record.weights:
-        return None
-    before, after = record.weights[update.before], record.weights[update.after]
-    still = {name for name in before if torch.equal(before[name], after[name])}
-    still -= {name for name, gradient in (update.clipped or {}).items() if not gradient.any()}
-    return still if len(still) < len(before) else set()
-
-
 def _missing(record: Record, processes: Sequence[int]) -> str:
     return ", ".join(str(n) for n in range(record.size) if n not in processes)
 
@@ -71,6 +57,11 @@ def _missing(record: Record, processes: Sequence[int]) -> str:
 def _same(record: Record, where: str, **held: int) -> Iterator[Instance]:
     """Yield whether what process 0 and another held has the same digests. held: by its name, the number of what is compared."""
     first, *others = record.processes
+    own = "." in record.updates[held["states"]].optimizer if "states" in held else False
+    if own and record.weights:
+        del held[
+            "states"
+        ]  # its processes may each step a part of the weights (see `optimizer step`)
     for rank, other in enumerate(others, 1):
         for name, number in held.items():
             parts = [getattr(process, name)[number : number + 1] for process in (first, other)]
@@ -79,13 +70,9 @@ def _same(record: Record, where: str, **held: int) -> Iterator[Instance]:
             [one], [own] = parts
             names = one.keys() | own.keys()
             off = sorted(each for each in names if one.get(each) != own.get(each))
-            still = _still(record, number) if off and name == "states" else None
-            if still is not None:
-                off = [each for each in off if each in still]
             which = f"{len(off)} of {len(names)} tensors ({', '.join(off[:3])})"
             what = "the optimizer's states" if name == "states" else name
             said = f"{what} differ between process 0 and process {rank}: {which}"
-            said += "" if still is None else ", which do not move"
             yield certain(where, int(bool(off)), said)
 
 

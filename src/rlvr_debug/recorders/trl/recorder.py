@@ -497,4 +497,5 @@ class Recorder(StepWatch):
 
 
 def _rescaled(micro: MicroBatch, gradient: Tensor) -> None:
-    micro.rescaled = float(gradient)
+    if gradient.numel() == 1:
+        micro.rescaled = float(gradient)

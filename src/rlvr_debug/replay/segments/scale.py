@@ -1,4 +1,4 @@
-"""Numbers that a trainer's loss is multiplied by: for the backward pass and out of the gradients again, or behind the loss."""
+"""Numbers that a trainer's loss is multiplied by: for the backward pass and out of the gradients again, or by the accumulation."""
 
 import math
 from dataclasses import replace
@@ -11,7 +11,7 @@ _NEAR = 1e-3
 
 
 def without_scale(record: Record) -> Record:
-    """Return the record as if losses had not been scaled. A number that is wrong, and not the loss' own, stays in the gradients."""
+    """Return the record as if losses had not been scaled. Where that is wrong, and not the loss' own, gradients stay as they are."""
     record = _without_both(record)
     return replace(record, updates=[_unscaled(record, update) for update in record.updates])
 
@@ -37,14 +37,13 @@ def _without_both(record: Record) -> Record:
 
 
 def _unscaled(record: Record, update: Update) -> Update:
-    """Return the update with its losses' gradients as the trainer's loss has them, where what they are multiplied by later is wrong."""
-    scales = {micro.rescaled for micro in update.micro_batches}
-    if record.elements or scales <= {1.0} or len(scales) > 1:
+    """Return the update with its losses' gradients as the trainer's loss has them, where transformers wrongly divides it again."""
+    share = 1 / record.settings.micro_batches
+    if record.elements or not all(_close(micro.rescaled, share) for micro in update.micro_batches):
         return update
-    [scale] = scales
-    wrong = scale > 0 and _close(factor_of(record, update) or 1.0, scale)
-    micros = [_micro(micro, scale) for micro in update.micro_batches]
-    return replace(update, micro_batches=micros) if wrong else update
+    if share == 1 or not _close(factor_of(record, update) or 1.0, share):
+        return update
+    return replace(update, micro_batches=[_micro(micro, share) for micro in update.micro_batches])
 
 
 def _is_clipped(record: Record, update: Update) -> bool:

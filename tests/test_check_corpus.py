@@ -109,7 +109,7 @@ MENDED = [
     *("e/fault_03", "e/fault_04", "e/healthy_03"),
     *("f/fault_13", "f/healthy_05", "g/fault_13", "r/fault_04", "t/fault_11"),
     *("u/fault_16", "w/fault_13", "w/fault_18", "x/fault_12", "x/fault_15"),
-    *("y/fault_07", "y/fault_10", "y/fault_12", "y/healthy_03"),
+    *("y/fault_07", "y/fault_10", "y/healthy_03"),
     *("v/fault_08", "v/healthy_04", "v/healthy_05", "v/healthy_06", "v/healthy_08"),
 ]
 

@@ -18,11 +18,14 @@ from typing import TextIO
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import app, main
 from rlvr_debug.cli.running import _verdicts, _why_more
+from rlvr_debug.cli.shared import folded
 from rlvr_debug.files import write_text
 from tests.in_process import called
 from tests.shared import ran
@@ -238,6 +241,14 @@ def on_a_terminal(project: Project, *words: str, **variables: str) -> str:
     os.close(ours)
     assert process.returncode == 0, said
     return said.decode()
+
+
+@given(st.text(st.sampled_from("ab-/ \n"), max_size=200), st.integers(20, 100))
+def test_an_answer_is_folded_between_words_and_says_the_same(text: str, width: int) -> None:
+    lines = folded(text, width).split("\n")
+    assert "".join(folded(text, width).split()) == "".join(text.split())
+    assert all(len(line) <= width or len(line.split()) < 2 for line in lines)
+    assert folded(text, len(text)) == text
 
 
 @pytest.mark.heavy

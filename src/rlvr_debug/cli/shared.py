@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -160,16 +162,30 @@ def console() -> Console:
 
 
 def print_answer(answer: Any) -> None:
-    """Print an answer: text as it stands, and anything else, which is for programs, as JSON."""
+    """Print an answer: text, on a terminal in lines that fit it, and anything else, which is for programs, as JSON."""
+    text = plain(answer) if isinstance(answer, str) else json.dumps(answer, indent=2)
+    if isinstance(answer, str) and sys.stdout.isatty():
+        text = folded(text, shutil.get_terminal_size().columns)
     try:
-        print(
-            plain(answer) if isinstance(answer, str) else json.dumps(answer, indent=2), flush=True
-        )
+        print(text, flush=True)
     except OSError as error:
         # Python would try it again at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         error.filename = "standard output"
         raise
+
+
+def folded(text: str, width: int) -> str:
+    """Return the text with lines that are wider folded between words, as far in as they begin."""
+
+    def fold(line: str) -> str:
+        further = " " * (len(line) - len(line.lstrip()))
+        wrap = textwrap.TextWrapper(
+            width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+        )
+        return line if len(line) <= width else wrap.fill(line)
+
+    return "\n".join(map(fold, text.split("\n")))
 
 
 def write_page(path: Path, text: str) -> None:

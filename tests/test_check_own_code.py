@@ -15,6 +15,7 @@ from transformers import TrainerCallback
 
 import rlvr_debug
 from benchmarks.check.faults.ways import LOGPS
+from rlvr_debug.replay.answer import answer_text
 from tests.test_check import (
     ROWS,
     built,
@@ -168,6 +169,10 @@ def test_what_keeps_a_run_from_learning_is_the_answer_and_its_own_mend_is_next()
     assert answer["answer"].startswith("No segment deviates, but ")
     assert "and 1 as the policy reads them" in answer["answer"]
     assert answer["next"].startswith("print `apply_chat_template(")
+    # once, with its mend under Next
+    said = answer_text(answer)
+    assert said.count("as the policy reads them") == said.count("print `apply_chat_template(") == 1
+    assert "  distinct prompts: see below." in said
 
 
 class Scales(trl.GRPOTrainer):  # type: ignore[misc]

@@ -274,6 +274,22 @@ def test_prompts_and_conversations_near_their_limits_are_counted() -> None:
     assert found(record(LEARNED, max_prompt_length=13, max_context=16), "limits").passed
 
 
+def test_a_function_whose_mistakes_these_rewards_cannot_show_is_said_once() -> None:
+    """A reward that is 0 throughout was among healthy segments, with nothing said of it."""
+    made = small_record()
+    for generation in made.generations:
+        rewards = torch.zeros(4, 2)
+        rewards[:, 1] = torch.tensor([0.0, 1.0, 0.0, 1.0])
+        generation.rewards, generation.reward_calls = rewards, []
+    said = "gives each completion 0: these steps cannot show whether it is right"
+    assert [note for note in answer_of(made, check(made))["notes"] if note.endswith(said)]
+    for generation in made.generations:
+        generation.rewards = torch.zeros(4, 2)
+    answer = answer_of(made, check(made))
+    assert any("gives each completion 0" in each for each in answer["remarks"])
+    assert not [note for note in answer["notes"] if note.endswith(said)]
+
+
 def test_rewards_without_contrast_are_out_of_bound_and_a_chance_draw_is_not() -> None:
     dead = found(record([[0.3] * 4] * 4), "contrast")
     assert not dead.passed

@@ -23,7 +23,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.recorders import converters
 from rlvr_debug.recorders.converters import reader_of
-from rlvr_debug.recorders.converters.openrlhf import save
+from rlvr_debug.recorders.converters.openrlhf import parts_of, save
 from rlvr_debug.replay.store import check_folder, read_record
 from tests.in_process import called
 from tests.shared import ran
@@ -295,6 +295,16 @@ def test_a_healthy_experience_agrees_and_what_is_not_in_it_is_not_seen(tmp_path:
     assert with_status(found, "not seen") >= {
         *("rewards", "tokens", "loss", "gradient", "optimizer step"),
     }
+
+
+def test_more_than_ten_files_of_a_step_are_read_in_the_order_in_which_they_were_saved(
+    tmp_path: Path,
+) -> None:
+    parts = experiences() * 6
+    save(parts, tmp_path)
+    found = [int(path.stem.partition("_")[2]) for path in parts_of(tmp_path / "step_1")]
+    assert len(found) > 10
+    assert found == [*range(len(parts))]
 
 
 def test_an_experience_without_order_is_grouped_by_prompt(tmp_path: Path) -> None:

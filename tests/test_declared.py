@@ -174,6 +174,7 @@ def test_declared_advantages_are_what_the_recorded_ones_are_held_to() -> None:
     answer = answer_of(wrong, check(wrong))
     assert answer["first"] == "advantages"
     assert "advantages: not what was declared, `" in answer["answer"]
+    assert "take the declaration back" in answer["next"]
     for what, said in (
         (lambda _: torch.zeros(3), "returned shape [3], expected [8]"),
         (lambda given: given.nothing, "AttributeError: 'AdvantageInputs' object has no"),

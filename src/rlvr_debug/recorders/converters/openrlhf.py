@@ -63,13 +63,13 @@ def convert(folder: Path, settings: Settings) -> Record:
     if tokenizer is not None and tokenizer("a") != tokenizer("a", add_special_tokens=False):
         unseen["prompt"] = "OpenRLHF adds no special tokens to a prompt, and this tokenizer does"
     steps = (
-        [row for file in _parts(path) for row in _rows(file, settings)]
+        [row for file in parts_of(path) for row in _rows(file, settings)]
         for _, path in steps_of(folder)
     )
     return record_of("OpenRLHF", settings, steps, unseen)
 
 
-def _parts(step: Path) -> list[Path]:
+def parts_of(step: Path) -> list[Path]:
     """Return the files of a step in the order that `save` wrote them."""
     return sorted(step.glob("experience_*.json"), key=lambda path: (len(path.name), path.name))
 

@@ -94,8 +94,8 @@ def test_an_older_release_is_recorded_in_every_segment(environment: str, tmp_pat
     assert answer["trainer"] == environment.replace("-", " ")
     assert answer["first"] is None, answer["answer"]
     # transformers 5.2 and 5.4, which are pinned with them, tell accelerate of the accumulation, which divides by it again
-    assert twice["first"] == "loss"
-    assert twice["names"][0]["name"] == "divided by the number of micro-batches twice"
+    assert twice["first"] == "gradient"
+    assert twice["names"][0]["name"] == "divided by the number of micro-batches"
     assert "not seen" not in {each["status"] for each in answer["segments"]}
     assert broken["first"] in FAULTS["advantages-of-others"].segments
 

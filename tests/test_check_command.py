@@ -72,7 +72,17 @@ def test_a_module_is_checked_as_python_runs_it_and_what_it_computes_on_purpose_i
     (package / "train.py").write_text(SCRIPT, encoding="utf-8")
     page, baseline = tmp_path / "page.html", tmp_path / "baseline.json"
     files = ("--html", str(page), "--json-out", str(baseline))
-    words = ("--expect", "loss=dr_grpo", "--strict", "-m", "mine.train", "healthy", "--htlm", "x")
+    words = (
+        "--expect",
+        "loss=dr_grpo",
+        "--strict",
+        "-m",
+        "mine.train",
+        "healthy",
+        "--htlm",
+        "x",
+        "-v",
+    )
     done = called(main, "rlvr-debug", "check", *files, *words, root=tmp_path)
     assert done.returncode == 3, done.stderr
     assert done.stderr.endswith(f"{page}: written\n{baseline}: written\n")
@@ -81,6 +91,7 @@ def test_a_module_is_checked_as_python_runs_it_and_what_it_computes_on_purpose_i
     assert (
         "note: --htlm is passed to the script; the check's own --html goes before it" in done.stderr
     )
+    assert "note: -v is passed to the script; the check's own -v goes before it" in done.stderr
 
 
 LINES = {

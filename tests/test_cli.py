@@ -165,6 +165,17 @@ def test_what_a_command_cannot_parse_is_one_line(words: str, said: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_an_answer_that_nobody_reads_on_is_no_job_that_failed() -> None:
+    """Typer ended with 1, which cli.md has for a job of a study."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        command("diagnose", str(LOG)), stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_whoever_reads_only_the_beginning_is_not_told_of_a_broken_pipe() -> None:
     words = " ".join(command("diagnose", str(LOG), "--json"))
     done = ran(["bash", "-c", f"{words} | head -1"], cwd=ROOT, check=True)

@@ -18,7 +18,7 @@ from rlvr_debug.grpo.objective import advantages
 from rlvr_debug.grpo.training import Training
 from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import Checked, check
-from rlvr_debug.replay.consequences.given import contrast
+from rlvr_debug.replay.consequences.rewarded import contrast
 from rlvr_debug.replay.declared import AdvantageInputs, Own
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, NOT_SEEN, Finding
 from rlvr_debug.replay.judge import judge

@@ -16,10 +16,8 @@ for _file in ("running", "checking", "looking", "changing"):
     import_module(f"rlvr_debug.cli.{_file}")
 # what a user needs, which --help lists before the rest
 _FIRST = ("diagnose", "check", "plan", "run", "status", "report")
-_RANKS = {name: rank for rank, name in enumerate(_FIRST)}
-app.registered_commands.sort(
-    key=lambda each: _RANKS.get(getattr(each.callback, "__name__", ""), len(_RANKS))
-)
+for _name in reversed(_FIRST):
+    app.registered_commands.sort(key=lambda each: getattr(each.callback, "__name__", "") != _name)
 
 
 def main() -> None:

@@ -186,15 +186,14 @@ def check(
 
 def _need_words(words: Sequence[str], known: Sequence[str]) -> None:
     """Raise InputError for an option that the check does not have; say which of the script's may be meant for the check."""
-    if words and words[0].startswith("-") and words[0] not in ("-m", "--module"):
-        option = words[0].partition("=")[0]
-        near = difflib.get_close_matches(option, known, n=1, cutoff=0.8)
-        said = f"did you mean '{near[0]}'?" if near else "the script's own options stand after it"
-        raise InputError(f"check: no such option {option}: {said}")
-    for word in words[1:]:
+    for place, word in enumerate(words):
         option = word.partition("=")[0]
         near = difflib.get_close_matches(option, known, n=1, cutoff=0.8)
-        if option in known or (option.startswith("--") and near):
+        if not place and option.startswith("-") and option not in ("-m", "--module"):
+            own = "the script's own options stand after it"
+            said = f"did you mean '{near[0]}'?" if near else own
+            raise InputError(f"check: no such option {option}: {said}")
+        if place and (option in known or (option.startswith("--") and near)):
             print(
                 f"note: {option} is passed to the script; the check's own {near[0]} goes before it",
                 file=sys.stderr,

@@ -168,6 +168,8 @@ def print_answer(answer: Any) -> None:
         text = folded(text, shutil.get_terminal_size().columns)
     try:
         print(text, flush=True)
+    except BrokenPipeError:
+        raise SystemExit(141) from None  # Typer would make it 1, that of a job that failed
     except OSError as error:
         # Python would try it again at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -27,9 +27,8 @@ from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.replay.store import digest
 
 Moment = tuple[str | int, ...]  # of what, and its place
-APART = (
-    1 << 20
-)  # rows of a process are numbered from a multiple of it on; below it they are the process' own
+# processes number their rows from a multiple of it on; a number below it is of whoever trains the row
+APART = 1 << 20
 _HELD = ("gradients", "clipped", "state", "state_after")  # of an update, by parameter
 
 

@@ -66,7 +66,7 @@ def answer_of(record: Record, checked: Checked) -> dict[str, Any]:
 
 def _unshown(record: Record, bad: Sequence[Consequence]) -> list[str]:
     """Return a line for each reward function whose mistakes these steps cannot show, unless one says so that is `bad`."""
-    from rlvr_debug.replay.consequences.given import constant
+    from rlvr_debug.replay.consequences.rewarded import constant
 
     said = " ".join(each.said for each in bad)
     shown = "these steps cannot show whether it is right"

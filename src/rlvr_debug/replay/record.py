@@ -108,8 +108,7 @@ class RewardCall(Part):
 
     index: its place among the functions. columns: what it was given by name, one entry a row. returned: NaN for none. again,
     backwards, alone: repeated, with rows reversed (put back in place), row by row. together: by another process, given the
-    rows of all. evaluated: what evaluation makes of them.
-    in_training_mode: of a model, whose dropout is on.
+    rows of all. evaluated: what evaluation makes of them. in_training_mode: of a model, whose dropout is on.
     """
 
     name: Text
@@ -211,7 +210,8 @@ class MicroBatch(Part):
     """One forward and backward pass.
 
     given: what the loss was computed from. Gradients are those of what backward was called on; of several processes, a
-    process' share. rescaled: what the trainer's loss was multiplied by between its method and that. others: the norm of its gradient with respect to log-probabilities of other sequences.
+    process' share. rescaled: what the trainer's loss was multiplied by between its method and that. others: the norm of its
+    gradient with respect to log-probabilities of other sequences.
     """
 
     generation: Index

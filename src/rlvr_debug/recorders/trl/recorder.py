@@ -37,7 +37,7 @@ from rlvr_debug.recorders.trl.launched import Ranks, beats
 from rlvr_debug.recorders.trl.reward_calls import REWARDED, RewardWatch, calls_functions
 from rlvr_debug.recorders.trl.saved import saved_weights
 from rlvr_debug.recorders.trl.seams import Hook, Seams, Watching, leave_out
-from rlvr_debug.recorders.trl.steps import StepWatch
+from rlvr_debug.recorders.trl.steps import StepWatch, rescaled
 from rlvr_debug.replay.declared import Own, declared
 from rlvr_debug.replay.finding import seen
 from rlvr_debug.replay.network import plain_weights
@@ -451,20 +451,11 @@ class Recorder(StepWatch):
                 out = yield
             micro = self._update.micro_batches[-1]
             self._watch(
-                out[0] if isinstance(out, tuple) else out, functools.partial(_rescaled, micro)
+                out[0] if isinstance(out, tuple) else out, functools.partial(rescaled, micro)
             )
         finally:
             if rows is not None:
                 inputs[objects.ROW] = rows
-
-    def _inner_loss(self, trainer: Any, _: Any, inputs: Any, *__: Any, **___: Any) -> Watching:
-        """Take note of the old log-probabilities that an override of TRL's loss hands on to it."""
-        micro, old = self._micro, inputs.get("old_per_token_logps")
-        if trainer is self._trainer and micro is not None and isinstance(old, Tensor):
-            known = micro.given.old
-            if known is not None and known.shape == old.shape and not torch.equal(known, kept(old)):
-                micro.given = replace(micro.given, old=kept(old))
-        yield
 
     def _at_once(self, inputs: Any) -> Watching:
         """Record a loss that generates and scores its own completions; what it makes of them is not seen."""
@@ -494,8 +485,3 @@ class Recorder(StepWatch):
     def _called(self, make: Callable[..., Call], *told: Any) -> None:
         held = self.record.generations[-1].calls
         held.append(replace(make(*told), weights=self._weights.take()))
-
-
-def _rescaled(micro: MicroBatch, gradient: Tensor) -> None:
-    if gradient.numel() == 1:
-        micro.rescaled = float(gradient)

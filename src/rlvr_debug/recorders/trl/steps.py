@@ -97,6 +97,19 @@ class StepWatch:
             self._watch(entropies, partial(self._add, micro, "grad_entropies"))
         return out
 
+    def _inner_loss(self, trainer: Any, _: Any, inputs: Any, *__: Any, **___: Any) -> Watching:
+        """Take note of the old log-probabilities that an override of TRL's loss hands on to it."""
+        micro, old = self._micro, inputs.get("old_per_token_logps")
+        if trainer is self._trainer and micro is not None and isinstance(old, Tensor):
+            known = micro.given.old
+            if (
+                known is not None
+                and known.shape == old.shape
+                and not torch.equal(known, keeping.kept(old))
+            ):
+                micro.given = replace(micro.given, old=keeping.kept(old))
+        yield
+
     def _of_reference(self, model: Any) -> bool:
         """Return whether a model is the reference, as which the policy serves while its adapter is off."""
         other = getattr(self._trainer, "ref_model", None)
@@ -382,3 +395,9 @@ def _padded(part: Forward, count: int) -> Forward:
 
 def _add_other(micro: MicroBatch, gradient: Tensor) -> None:
     micro.others += float(gradient.detach().double().norm())
+
+
+def rescaled(micro: MicroBatch, gradient: Tensor) -> None:
+    """Take note of what a loss was multiplied by: of the gradient that comes back to it."""
+    if gradient.numel() == 1:
+        micro.rescaled = float(gradient)

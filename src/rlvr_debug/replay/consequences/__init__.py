@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from rlvr_debug.replay.consequences import given, made
+from rlvr_debug.replay.consequences import given, made, rewarded
 from rlvr_debug.replay.finding import Consequence
 from rlvr_debug.replay.judge import raised
 from rlvr_debug.replay.record import Record
@@ -16,10 +16,10 @@ CONSEQUENCES: dict[str, Callable[[Record], Consequence | None]] = {
     "rendered twice": given.rendered_twice,
     "tasks of a group": given.tasks,
     "limits": given.limits,
-    "rewards of prompts": given.of_prompts,
-    "contrast": given.contrast,
-    "nearly equal rewards": given.nearly_equal,
-    "noise of rewards": given.noise,
+    "rewards of prompts": rewarded.of_prompts,
+    "contrast": rewarded.contrast,
+    "nearly equal rewards": rewarded.nearly_equal,
+    "noise of rewards": rewarded.noise,
     "correction": made.correction,
     "KL's gradient": made.kl_gradient,
     "KL's share": made.kl_share,

@@ -27,10 +27,8 @@ _PASS = partial(Segment, of="micro-batches", trains=True)
 _STEP = partial(Segment, of="updates", trains=True)
 _ADVANTAGES = knobs_of(advantages.compare_advantages, advantages.Formula)
 _HELD = knobs_of(logprobs.compare_held, logprobs.batch_logprobs)
-PASSES = (
-    "old log-probabilities",
-    "reference log-probabilities",
-)  # of them all is recorded but what was read
+# passes whose inputs are not recorded
+PASSES = ("old log-probabilities", "reference log-probabilities")
 _STILL = Keyed({"of": Annotated[str, OneOf(lambda: whole.STILL)]})
 
 SEGMENTS = (

@@ -38,12 +38,11 @@ def _without_both(record: Record) -> Record:
 
 def _unscaled(record: Record, update: Update) -> Update:
     """Return the update with its losses' gradients as the trainer's loss has them, where transformers wrongly divides it again."""
-    share = 1 / record.settings.micro_batches
-    if record.elements or not all(_close(micro.rescaled, share) for micro in update.micro_batches):
+    share, micros = 1 / record.settings.micro_batches, update.micro_batches
+    again = share != 1 and not record.elements and all(_close(m.rescaled, share) for m in micros)
+    if not again or not _close(factor_of(record, update) or 1.0, share):
         return update
-    if share == 1 or not _close(factor_of(record, update) or 1.0, share):
-        return update
-    return replace(update, micro_batches=[_micro(micro, share) for micro in update.micro_batches])
+    return replace(update, micro_batches=[_micro(micro, share) for micro in micros])
 
 
 def _is_clipped(record: Record, update: Update) -> bool:

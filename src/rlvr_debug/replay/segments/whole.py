@@ -47,7 +47,10 @@ def processes(record: Record, _: object) -> Iterator[Instance]:
         where = f"update {number + 1}"
         without = _missing(record, [micro.process for micro in update.micro_batches])
         yield certain(where, int(bool(without)), f"process {without} has no backward pass")
-        yield from _same(record, where, gradients=number, weights=number + 1, states=number)
+        # processes of a user's optimizer may each step a part of the weights: `optimizer step` says what they leave
+        whole = not record.weights or "." not in update.optimizer
+        held = {"states": number} if whole else {}
+        yield from _same(record, where, gradients=number, weights=number + 1, **held)
 
 
 def _missing(record: Record, processes: Sequence[int]) -> str:
@@ -57,11 +60,6 @@ def _missing(record: Record, processes: Sequence[int]) -> str:
 def _same(record: Record, where: str, **held: int) -> Iterator[Instance]:
     """Yield whether what process 0 and another held has the same digests. held: by its name, the number of what is compared."""
     first, *others = record.processes
-    own = "." in record.updates[held["states"]].optimizer if "states" in held else False
-    if own and record.weights:
-        del held[
-            "states"
-        ]  # its processes may each step a part of the weights (see `optimizer step`)
     for rank, other in enumerate(others, 1):
         for name, number in held.items():
             parts = [getattr(process, name)[number : number + 1] for process in (first, other)]

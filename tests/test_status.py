@@ -16,7 +16,7 @@ from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import Rates
 from rlvr_debug.study.resolved import resolve
-from rlvr_debug.study.status import StudyStatus, ToDo, study_status
+from rlvr_debug.study.status import RunStatus, State, StudyStatus, ToDo, study_status
 from rlvr_debug.verdicts.looks import look_file, write_look
 from tests.test_workflow import ARMS, MINI
 
@@ -104,6 +104,27 @@ def test_each_training_is_in_the_state_that_its_files_say(mini: Mini) -> None:
     states = {run.arm: run.state for run in now.runs}
     assert (states[random], states[control]) == ("training", "evaluating")
     assert not mini.look().at_work
+
+
+def test_trainings_of_an_arm_that_are_equally_far_share_a_line_and_later_ones_are_asked_for() -> (
+    None
+):
+    def run(arm: str, seed: int, state: State, step: int) -> RunStatus:
+        return RunStatus("musique", arm, seed, state, step, 4, None, None)
+
+    runs = [
+        *(run("case", seed, "done", 4) for seed in range(3)),
+        *(run("control", 0, "training", 2), run("control", 1, "training", 3)),
+        *(run("case", seed, "later", 0) for seed in range(3, 8)),
+    ]
+    said = StudyStatus("mini", True, 2, runs, {})
+    shared = [[(one.arm, one.seed) for one in line] for line in said.lines(verbose=False)]
+    assert shared == [
+        [("control", 0)],
+        [("control", 1)],
+        [("case", 0), ("case", 1), ("case", 2)],
+    ]
+    assert sorted(said.lines(verbose=True), key=str) == sorted([[one] for one in runs], key=str)
 
 
 def test_a_hypothesis_is_tested_while_its_own_arms_are_under_way(mini: Mini) -> None:

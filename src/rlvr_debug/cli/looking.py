@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,7 +20,7 @@ from rlvr_debug.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from rlvr_debug.study.status import StudyStatus
+    from rlvr_debug.study.status import RunStatus, StudyStatus
 
 _SECONDS = 2.0  # between two looks at a study
 _STYLES = {"training": "bold", "evaluating": "bold", "failed": "bold red", "waiting": "dim"}
@@ -61,11 +62,15 @@ def status(
         bool, typer.Option("--watch", help="Refresh until the study no longer runs.")
     ] = False,
     every_phase: shared.Every = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="A line for each training, later ones too.")
+    ] = False,
     as_json: shared.AsJson = False,
 ) -> None:
     """Print the study's progress and the time left.
 
-    Each training has a line, with the mean reward of its last five recorded steps; running ones come first.
+    Trainings of an arm that are equally far share a line, with their mean reward of the last five recorded steps; running
+    ones come first.
     """
     if watch and as_json:
         raise InputError("--watch: found with --json, expected one of the two")
@@ -73,13 +78,13 @@ def status(
     if as_json:
         shared.print_answer(look().to_json())
     elif not watch:
-        shared.console().print(_status_view(look()))
+        shared.console().print(_status_view(look(), verbose))
     elif sys.stdout.isatty():
         from rich.live import Live
 
         with Live(console=shared.console(), refresh_per_second=1) as live:
             for found in _watched(look):
-                live.update(_status_view(found))
+                live.update(_status_view(found, verbose))
     else:
         said = None
         for found in _watched(look):
@@ -134,20 +139,26 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 86400:.0f} days"
 
 
-def _status_view(found: StudyStatus) -> RenderableType:
+def _seeds(runs: Sequence[RunStatus]) -> str:
+    seeds = sorted(run.seed for run in runs)
+    if len(seeds) > 1 and seeds == [*range(seeds[0], seeds[-1] + 1)]:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def _status_view(found: StudyStatus, verbose: bool) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from rlvr_debug.study.status import STATES
-
     shown = shared.table(
-        "environment", "arm", seed="right", state="left", step="right", reward="right"
+        "environment", "arm", seeds="right", state="left", step="right", reward="right"
     )
-    for one in sorted(found.runs, key=lambda one: STATES.index(one.state)):
-        reward = "" if one.reward is None else f"{one.reward:.3f}"
+    for runs in found.lines(verbose):
+        one, rewards = runs[0], [run.reward for run in runs if run.reward is not None]
+        reward = f"{mean(rewards):.3f}" if rewards else ""
         state = Text(one.state, _STYLES.get(one.state, ""))
         step = f"{one.step}/{one.steps}"
-        shown.add_row(one.environment, one.arm, str(one.seed), state, step, reward)
+        shown.add_row(one.environment, one.arm, _seeds(runs), state, step, reward)
     lines = [*_summary(found)]
     for its in ("testing", "tested", "pending"):
         if slugs := [slug for slug, state in found.hypotheses.items() if state == its]:

@@ -286,6 +286,7 @@ def plan_text(found: Plan) -> str:
         minutes = f"minutes on {found.cores} core{'s' if found.cores > 1 else ''}"
         rows.append(("CPU hours", *(f"{cost.cpu_seconds / 3600:.2f}" for cost in costs)))
         rows.append((minutes, *(f"{cost.seconds / 60:.1f}" for cost in costs)))
+    jobs = ", ".join(f"{count} {rule}" for rule, count in found.jobs.items())
     return "\n".join(
         [
             *_wrapped(
@@ -306,8 +307,7 @@ def plan_text(found: Plan) -> str:
             "",
             *_phases(found),
             *_wrapped(found.gpus or rate),
-            "Jobs not done yet:" if found.jobs else "Every job is done.",
-            *(f"  {rule:<22}{count:>16}" for rule, count in found.jobs.items()),
+            *_wrapped(f"Jobs not done yet: {jobs}." if jobs else "Every job is done."),
             *(_wrapped(_TEXTS["gated"]) if found.gated else []),
         ]
     )

@@ -70,6 +70,18 @@ class StudyStatus:
         states = Counter(run.state for run in self.runs)
         return {state: states[state] for state in STATES if state in states}
 
+    def lines(self, verbose: bool) -> list[list[RunStatus]]:
+        """The trainings that share a line: those of an arm that are equally far, in the order of STATES; verbose: each its own.
+
+        Without verbose, those that a later look may choose have none.
+        """
+        lines: dict[Any, list[RunStatus]] = {}
+        for run in sorted(self.runs, key=lambda run: STATES.index(run.state)):
+            if verbose or run.state != "later":
+                key = (run.environment, run.arm, run.state, run.step, verbose and run.seed)
+                lines.setdefault(key, []).append(run)
+        return list(lines.values())
+
     @property
     def processor_seconds_left(self) -> float | None:
         """For all that is not done; of a study at work, but for what failed."""

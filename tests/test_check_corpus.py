@@ -106,10 +106,11 @@ MENDED = [
     *("b/fault_07", "b/fault_12", "b/fault_14", "b/healthy_04", "b/healthy_09"),
     *("c/fault_03", "c/fault_07", "c/fault_12", "c/fault_18", "c/healthy_01"),
     *("d/fault_05", "d/fault_06", "d/fault_12", "d/fault_13", "d/healthy_02"),
-    *("e/fault_03", "e/fault_04", "e/healthy_03"),
+    *("e/fault_03", "e/fault_04", "e/fault_11", "e/healthy_03"),
     *("f/fault_13", "f/healthy_05", "g/fault_13", "r/fault_04", "t/fault_11"),
     *("u/fault_16", "w/fault_13", "w/fault_18", "x/fault_12", "x/fault_15"),
-    *("y/fault_07", "y/fault_10", "y/healthy_03"),
+    *("y/fault_01", "y/fault_07", "y/fault_10", "y/healthy_03", "z/fault_13"),
+    *("ab/fault_05", "ab/fault_07"),
     *("v/fault_08", "v/healthy_04", "v/healthy_05", "v/healthy_06", "v/healthy_08"),
 ]
 

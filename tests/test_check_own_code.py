@@ -11,10 +11,13 @@ pytest.importorskip("trl", reason="trl is not installed: no trainer to check")
 
 import datasets
 import trl
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import TrainerCallback
 
 import rlvr_debug
 from benchmarks.check.faults.ways import LOGPS
+from rlvr_debug.recorders.trl.read_off import read_off
 from rlvr_debug.replay.answer import answer_text
 from tests.test_check import (
     ROWS,
@@ -157,6 +160,92 @@ def test_a_pass_of_other_words_or_other_inputs_is_told_or_not_seen(
     assert "could not be computed" not in found.values()
     assert ("not seen" in found.values()) == unseen
     assert first or found["model inputs"] == "not seen"
+
+
+def written_out(self: Any, _: Any, model: Any, inputs: Any, heat: float, sign: int) -> Any:
+    """GRPO's loss with a KL term, from a pass of its own: what a method of TRL's makes is not asked for."""
+    ids, read_of = (
+        torch.cat([inputs[f"prompt_{n}"], inputs[f"completion_{n}"]], 1) for n in ("ids", "mask")
+    )
+    mask = inputs["completion_mask"]
+    logps = read(model, ids, read_of, mask.shape[1], heat=heat or self.temperature)
+    gap = sign * (inputs["ref_per_token_logps"] - logps)
+    ratio = (logps - logps.detach()).exp()
+    by_token = ratio * (self.beta * (gap.exp() - gap - 1) - inputs["advantages"][:, None])
+    share = self.current_gradient_accumulation_steps
+    return ((by_token * mask).sum(1) / mask.sum(1)).mean() / share
+
+
+@pytest.mark.parametrize(
+    ("heat", "sign", "first", "named"),
+    [
+        (0, 1, None, None),
+        (0, -1, "loss", "the KL's direction is reversed"),
+        (1, 1, "policy log-probabilities", "temperature ignored"),
+    ],
+    ids=["right", "KL reversed", "no temperature"],
+)
+def test_a_loss_with_a_forward_pass_of_its_own_is_seen_by_its_gradient(
+    heat: float, sign: int, first: str | None, named: str | None
+) -> None:
+    """Its loss, gradient and log-probabilities were not seen, and nothing was found."""
+    kind = overriding("_compute_loss")(partial(written_out, heat=heat, sign=sign))
+    trainer = built(kind, beta=0.4, temperature=0.7, loss_type="grpo", learning_rate=1e-3)
+    answer = placed(trainer, first)
+    assert "not seen" not in statuses(answer).values()
+    assert named is None or named in names(answer)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (lambda rewards: rewards, "agrees"),
+        (lambda rewards: rewards.roll(1, 0), "deviates"),
+        (lambda rewards: rewards / 2, "not seen"),
+    ],
+    ids=["as they are", "of other rows", "scaled"],
+)
+def test_rewards_of_functions_that_an_override_calls_by_itself_are_held_to_their_rows(
+    change: Callable[[torch.Tensor], torch.Tensor], status: str
+) -> None:
+    """They were not seen, whatever the override did: gathering them over ranks in another order, say."""
+
+    @overriding("_calculate_rewards")
+    def calls(self: Any, _: Any, inputs: Any, prompts: Any, completions: Any, ids: Any) -> Any:
+        columns = {name: [row[name] for row in inputs] for name in inputs[0] if name != "prompt"}
+        given = {"prompts": prompts, "completions": completions, "completion_ids": ids, **columns}
+        return change(torch.tensor([function(**given) for function in self.reward_funcs]).T)
+
+    answer = placed(built(calls), "rewards" if status == "deviates" else None)
+    assert statuses(answer)["rewards"] == status
+
+
+@given(
+    seed=st.integers(0, 99),
+    heat=st.sampled_from([0.7, 1.0]),
+    spread=st.sampled_from([0.3, 3.0, 20.0]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+)
+def test_what_a_loss_reads_is_read_off_the_gradient_of_its_logits_or_not_seen(
+    seed: int, heat: float, spread: float, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = (torch.randn(2, 5, 40, generator=generator) * spread).to(dtype).requires_grad_()
+    ids = logits.argmax(-1) if seed % 2 else torch.randint(40, (2, 5), generator=generator)
+    logs = (logits.float() / heat).log_softmax(-1)
+    held = logs.detach()
+    by = torch.randn(2, 5, generator=generator)
+    [back] = torch.autograd.grad((chosen(logs, ids) * by).sum(), logits, retain_graph=True)
+    near = 4e-6 if dtype == torch.float32 else 0.02
+    found = read_off(logits.detach(), back, ids, (0.7, 1.0))
+    certain = float((1 - chosen(held.double().exp(), ids)).min()) < 1e-9
+    assert found or certain
+    if found and not certain:
+        torch.testing.assert_close(found[0], chosen(held, ids), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found[1].float(), by, rtol=near, atol=0)
+    # a loss that reads entropies too reads something else
+    [back] = torch.autograd.grad((logs.exp() * logs).sum(), logits)
+    assert spread == 20 or read_off(logits.detach(), back, ids, (0.7, 1.0)) is None
 
 
 def test_what_keeps_a_run_from_learning_is_the_answer_and_its_own_mend_is_next() -> None:

@@ -5,7 +5,7 @@
 blind/labels.csv has, for each script, the author's words, written before anything ran (label, what), the segments or
 settings that they mean (right; empty for healthy scripts and for what no step can show), and what the check of a commit
 said first when it ran on them once (first_run). Later code was improved on them: it writes results/blind.csv.
-Scripts of `e`, `v` and `y` train in two processes.
+Scripts of `e`, `v`, `y` and `ab` train in two processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LABELS = _HERE / "blind" / "labels.csv"
 RESULTS = _HERE / "results" / "blind.csv"
 LIMIT = 300  # seconds for a script
 # the commits that the last authors' scripts ran on, with one process and with two
-LAST_ROUNDS = ("0fc2d2d", "0fc2d2d")
+LAST_ROUNDS = ("cfbc83d", "cfbc83d")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Label:
 
     @property
     def processes(self) -> int:
-        return 2 if self.script.startswith(("e/", "v/", "y/")) else 1
+        return 2 if self.script.startswith(("e/", "v/", "y/", "ab/")) else 1
 
     @property
     def is_healthy(self) -> bool:

@@ -211,7 +211,8 @@ class MicroBatch(Part):
 
     given: what the loss was computed from. Gradients are those of what backward was called on; of several processes, a
     process' share. rescaled: what the trainer's loss was multiplied by between its method and that. others: the norm of its
-    gradient with respect to log-probabilities of other sequences.
+    gradient with respect to log-probabilities of other sequences. rounding: how far off `logprobs` may be, in nats, beside
+    their own last place.
     """
 
     generation: Index
@@ -225,6 +226,7 @@ class MicroBatch(Part):
     loss: Number | None = None
     rescaled: Number = 1.0
     others: NonNegative = 0.0
+    rounding: NonNegative = 0.0
     process: Index = 0
 
 

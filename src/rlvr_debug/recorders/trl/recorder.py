@@ -10,6 +10,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -198,8 +199,9 @@ class Recorder(StepWatch):
             self.record.notes.append("this release has no method for log-probabilities")
         ends = self.record.settings.sampling.ends
         noted = seams.guarded("samples", self._called)
+        drawing = seams.guarded("samples", self._drawing)
         seams.undone_by(
-            sampler_calls.watch_generate(lambda: "generation" in self._phase, ends, noted)
+            sampler_calls.watch_generate(lambda: "generation" in self._phase, ends, drawing, noted)
         )
         engine = getattr(trainer, "vllm_generation", None)
         if engine is not None:
@@ -420,6 +422,11 @@ class Recorder(StepWatch):
         rewards = yield
         generation.rewards = kept(rewards)
         ids = named.get("completion_ids_list", given[3] if len(given) > 3 else None)
+        told = (*given, *named.values())
+        if len(told) == 4 and not self._rewards.calls:
+            with suppress(Exception):  # a column that cannot be copied
+                number, functions = len(self.record.generations) - 1, self._trainer.reward_funcs
+                self._rewards.unwatched(number, functions, *told)
         if ids and len(ids) == len(rewards):
             rows = named.get("inputs", given[0] if given else ())
             before = sum(len(draw.calls) for draw in self._draws)
@@ -481,6 +488,11 @@ class Recorder(StepWatch):
         out = yield
         if len(calls) == before:
             self._called(sampler_calls.answered, *out[:3])
+
+    def _drawing(self) -> None:
+        """Take note of the random numbers with which the first tokens are drawn: those of the generation may be others."""
+        if not self.record.generations[-1].calls:
+            self.random[-1:] = [digest(torch.get_rng_state())]
 
     def _called(self, make: Callable[..., Call], *told: Any) -> None:
         held = self.record.generations[-1].calls

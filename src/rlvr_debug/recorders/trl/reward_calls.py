@@ -19,7 +19,7 @@ from torch import Tensor
 from rlvr_debug.recorders.trl.launched import Ranks
 from rlvr_debug.recorders.trl.objects import at_once, owners_of
 from rlvr_debug.recorders.trl.seams import Seams, Watching
-from rlvr_debug.replay.record import Record, RewardCall
+from rlvr_debug.replay.record import Generation, Record, RewardCall
 
 # methods that return the rewards, of ms-swift and of TRL; the first of all these that a release has calls the functions
 REWARDED = ("_compute_rewards_per_func", "_calculate_rewards")
@@ -27,6 +27,7 @@ _CALLERS = (*REWARDED, "_generate_and_score_completions", "_prepare_inputs")
 
 # not of the rows: the trainer's state, and its ways to log
 _OTHERS = ("trainer_state", "log_extra", "log_metric", "environments")
+_TEXTS = ("prompt", "completion", "completion_ids")
 _GENERATIONS = 2  # whose rewards are called again
 # columns, and where the own rows begin
 _Whole = tuple[dict[str, Any], int]
@@ -48,6 +49,8 @@ class RewardWatch:
         self._how: dict[int, tuple[Callable[..., Any], Mapping[str, Any], Any, float]] = {}
         self.calls: list[RewardCall] = []
         self.environments: list[bool] = []  # whether each is still as it was reset for its row
+        # by generation, of methods that call the functions by themselves: these, and what they are given
+        self._unwatched: dict[int, tuple[Sequence[Any], dict[str, Any]]] = {}
 
     def begin(self) -> None:
         self.calls, self.environments = [], []
@@ -94,6 +97,15 @@ class RewardWatch:
         is_async = getattr(utils, "is_async_callable", inspect.iscoroutinefunction)
         return self._seams.watched("rewards", function, scoring, waits=bool(is_async(function)))
 
+    def unwatched(
+        self, generation: int, functions: Sequence[Any], inputs: Sequence[Any], *texts: Any
+    ) -> None:
+        """Take note of what an override has to give the functions, which it calls by itself. texts: prompts, completions, ids."""
+        given = dict(zip(("prompts", "completions", "completion_ids"), texts, strict=True))
+        given |= {name: [row[name] for row in inputs] for name in inputs[0] if name not in _TEXTS}
+        own = generation not in self._unwatched and all(map(inspect.isroutine, functions))
+        self._unwatched[generation] = (functions, copy.deepcopy(given)) if own else ((), {})
+
     def keep(self, rows: Sequence[int], count: int) -> None:
         """Leave out what was said of rows that are not trained on. count: of rows before."""
 
@@ -137,6 +149,8 @@ class RewardWatch:
             record.notes.append("reward functions were not called again")
             return
         known = record.generations[:_GENERATIONS]
+        with same_numbers():
+            self._watch_later(known)
         calls = [call for each in known for call in each.reward_calls]
         wholes = self._of_all(calls)
         with same_numbers():
@@ -144,6 +158,31 @@ class RewardWatch:
             again = iter(self._by_others([self._repeated(c, record, w) for c, w in pairs], wholes))
         for generation in known:
             generation.reward_calls = [next(again) for _ in generation.reward_calls]
+
+    def _watch_later(self, known: Sequence[Generation]) -> None:
+        """Call functions that an override called by itself; these are its calls where it returned the same rewards, in any order."""
+        calls = [self._would_say(*self._unwatched.get(n, ((), {}))) for n in range(len(known))]
+        said = [[call.returned for call in each] for each in calls]
+        parts = self._ranks.told("unwatched", said) if self._ranks else [said]
+        for number, generation in enumerate(known):
+            rows = [row for part in parts for row in zip(*part[number], strict=False)]
+            if generation.rewards is not None and not generation.reward_calls:
+                used = sorted(map(str, generation.rewards.float().tolist()))
+                if used and used == sorted(map(str, torch.tensor(rows).float().tolist())):
+                    generation.reward_calls = calls[number]
+
+    def _would_say(self, functions: Sequence[Any], given: Mapping[str, Any]) -> list[RewardCall]:
+        """Return calls of these functions; none where one does not work like this."""
+        calls = []
+        for index, function in enumerate(functions):
+            try:
+                out = function(**copy.deepcopy(given))
+                returned = _numbers(asyncio.run(out) if inspect.iscoroutine(out) else out)
+            except Exception:  # the user's: the override gives it something else
+                return []
+            calls.append(RewardCall(function.__name__, index, given, returned))
+            self._how[id(calls[-1])] = function, given, {}, 0.0
+        return calls
 
     def _by_others(
         self, calls: Sequence[RewardCall], wholes: Sequence[_Whole | None]

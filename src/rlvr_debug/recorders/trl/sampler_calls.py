@@ -20,11 +20,12 @@ _CERTAIN = 1e-3  # nats
 
 @dataclass
 class _Watch:
-    """wanted: whether a call is one of the recorded steps. ends: tokens that end a reply. note: makes a call of what it is
-    told, and never raises."""
+    """wanted: whether a call is one of the recorded steps. ends: tokens that end a reply. begin: is called before tokens are
+    drawn, note: makes a call of what it is told; neither raises."""
 
     wanted: Callable[[], bool]
     ends: Sequence[int]
+    begin: Callable[[], None]
     note: Callable[..., None]
     used: list[Any] = field(default_factory=list)
     inside: bool = False
@@ -49,6 +50,7 @@ def make_watchable() -> Callable[[], None]:
         if watch is None:
             return inner(model, *given, **named)
         watch.used.clear()
+        watch.begin()
         watch.inside = True
         try:
             out = inner(model, *given, **_with_scores(named))
@@ -82,10 +84,13 @@ def make_watchable() -> Callable[[], None]:
 
 
 def watch_generate(
-    wanted: Callable[[], bool], ends: Sequence[int], note: Callable[..., None]
+    wanted: Callable[[], bool],
+    ends: Sequence[int],
+    begin: Callable[[], None],
+    note: Callable[..., None],
 ) -> Callable[[], None]:
     """Watch generation, and return what ends that. The arguments are as in the watch."""
-    restore, watch = make_watchable(), _Watch(wanted, ends, note)
+    restore, watch = make_watchable(), _Watch(wanted, ends, begin, note)
     _watches.append(watch)
 
     def end() -> None:

@@ -13,9 +13,11 @@ from torch.nn.functional import pad
 
 from rlvr_debug.recorders import keeping
 from rlvr_debug.recorders.trl.objects import placed
+from rlvr_debug.recorders.trl.read_off import read_off
 from rlvr_debug.recorders.trl.seams import Seams, Watching
 from rlvr_debug.recorders.trl.settings import asked_options, means_optimizer
 from rlvr_debug.replay.finding import seen
+from rlvr_debug.replay.judge import EPSILON
 from rlvr_debug.replay.record import Batch, Forward, MicroBatch, Record, Update
 from rlvr_debug.replay.segments.gradient import less, norm, norm_as_summed, product
 
@@ -44,6 +46,7 @@ class StepWatch:
         self._likeness = 0  # of the log-probabilities that the micro-batch has
         self._passing = False  # the policy makes a forward pass
         self._partial = False  # a forward pass of the log-probabilities that are asked for was seen
+        self._passes = 0  # of the policy in the micro-batch's loss, by the loss itself
         self._made = 0  # optimizer steps
         self._counts: list[int] = []  # of the schedule, at each of them
         self._norms: tuple[float, float] | None = None
@@ -56,7 +59,7 @@ class StepWatch:
         self._zero: keeping.Zero | None = None
 
     def _begin_micro(self, micro: MicroBatch) -> None:
-        self._micro, self._likeness = micro, 0
+        self._micro, self._likeness, self._passes = micro, 0, 0
         self._update.micro_batches.append(micro)
 
     @contextmanager
@@ -125,11 +128,16 @@ class StepWatch:
             return 0
         if not isinstance(ids, Tensor):
             return 1
-        # columns that are padding in all rows may be cut off
-        kept = int(micro.given.completion_mask.any(0).sum())
-        widths = (n for n in (wanted.shape[1], kept) if n)
-        same = any(torch.equal(ids[:, -n:].cpu(), wanted[:, :n]) for n in widths)
-        return 2 if same else 1
+        return 2 if self._columns(micro.given, ids) else 1
+
+    def _columns(self, batch: Batch, ids: Tensor) -> int:
+        """Return how many columns of the batch's completions these tokens end with; 0 where they do not.
+
+        Columns that are padding in all rows may be cut off.
+        """
+        wanted = batch.completion_ids
+        widths = (n for n in (wanted.shape[1], int(batch.completion_mask.any(0).sum())) if n)
+        return next((n for n in widths if torch.equal(ids[:, -n:].cpu(), wanted[:, :n])), 0)
 
     def _widened(self, micro: MicroBatch, values: Any) -> Any:
         """Return numbers by token as wide as the batch, where columns that are padding in all rows were cut off."""
@@ -149,7 +157,7 @@ class StepWatch:
         if before is None or not torch.equal(before, gradient):
             setattr(micro, name, gradient if before is None else before + gradient)
 
-    def _forward(self, model: Any, *_: Any, **__: Any) -> Watching:
+    def _forward(self, model: Any, *given: Any, **named: Any) -> Watching:
         micro, ours = self._micro, any(model is part for part in self._policy)
         if not ours or self._passing or "loss" not in self._phase or micro is None:
             return
@@ -162,10 +170,34 @@ class StepWatch:
         )
         self._passing = True
         try:
-            yield
+            out = yield
         finally:
             self._passing = False
             hook.remove()
+        logits = getattr(out, "logits", None)
+        if _ASKING not in self._phase and isinstance(logits, Tensor):
+            self._passes += 1
+            ids = named.get("input_ids", given[0] if given else None)
+            self._watch(logits, partial(self._read_off, micro, logits.detach(), ids))
+
+    def _read_off(self, micro: MicroBatch, logits: Tensor, ids: Any, gradient: Tensor) -> None:
+        """Take note of what a loss reads of its only forward pass over the batch, which no method of TRL's made."""
+        batch = micro.given
+        if micro.logprobs is not None or self._passes != 1 or not isinstance(ids, Tensor):
+            return
+        width = self._columns(batch, ids)
+        if not width or logits.dim() != 3 or len(logits) != len(ids) or logits.shape[1] <= width:
+            return
+        if gradient[:, : -width - 1].any() or gradient[:, -1].any():
+            return  # it reads tokens of the prompt too
+        read, by = (each[:, -width - 1 : -1] for each in (logits, gradient))
+        heats = (float(getattr(self._trainer, "temperature", 1.0)), 1.0)
+        found = read_off(read, by, ids[:, -width:], heats)
+        if found is not None:
+            whole = (keeping.kept(self._widened(micro, each)) for each in found)
+            micro.logprobs, micro.grad_logprobs = whole
+            # a loss takes a logit from a sum of such size
+            micro.rounding = EPSILON * float(read.abs().max()) / min(heats)
 
     def _reads(self, micro: MicroBatch, _: Any, given: Sequence[Any], named: Any) -> None:
         ids = named.get("input_ids", given[0] if given else None)

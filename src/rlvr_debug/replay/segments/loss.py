@@ -191,16 +191,19 @@ def _far(record: Record, update: Update, got: Tensor, knobs: dict[str, Any]) -> 
 
 def _with_tolerance(record: Record, update: Update, knobs: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Return the gradient that is right, [n], and what rounding may do to it: log-probabilities and advantages are shaken."""
-    wanted, first = gradients(record, update, knobs), seen(update.micro_batches[0].logprobs)
-    unit = judge.unit_of([first])
+    wanted, micro = gradients(record, update, knobs), update.micro_batches[0]
+    first = seen(micro.logprobs)
+    # gradients that are told from those of logits are as coarse as these
+    unit = judge.unit_of([first, micro.grad_logprobs])
     noise = unit * wanted.abs()  # gradients are held in that type too
     # what is coarser than float32 is computed in its own type: 1 - exp(x) of a small x is hardly more than rounding
     dtype = torch.float32 if unit == judge.EPSILON else first.dtype
-    for by in (1 + shake * unit for shake in judge.SHAKES):
-        others = []
+    for shake in judge.SHAKES:
+        others, by = [], 1 + shake * unit
         for micro in update.micro_batches:
             given = replace(micro.given, advantages=micro.given.advantages.double() * by)
-            shaken = replace(micro, logprobs=seen(micro.logprobs).double() * by)
+            off = seen(micro.logprobs).double() * by + shake * micro.rounding
+            shaken = replace(micro, logprobs=off)
             others.append((shaken, replace(micro, given=given)))
         for micros in zip(*others, strict=True):
             found = [expected_gradient(record, update, m, dtype, **knobs) for m in micros]

@@ -430,6 +430,16 @@ class OfNAdam(Grouped):
     kind = torch.optim.NAdam
 
 
+class Uphill(Grouped):
+    kind = partial(torch.optim.AdamW, maximize=True)
+
+
+class Forgets(Grouped):
+    @staticmethod
+    def kind(groups: Any, **_: Any) -> Any:
+        return torch.optim.AdamW(groups, betas=(0.999, 0.9))
+
+
 class OfSGD(Grouped):
     @staticmethod
     def kind(groups: Any, **_: Any) -> Any:
@@ -452,6 +462,8 @@ class Drifts(TrainerCallback):  # type: ignore[misc]
         (Grouped, {}, None, ""),
         (OfNAdam, {}, None, ""),
         (OfSGD, {}, "optimizer step", "made by SGD, AdamW was asked for"),
+        (Uphill, {}, "optimizer step", ""),
+        (Forgets, {}, "optimizer step", ""),
         (Grouped, {"optim": "adagrad"}, "optimizer step", "AdamW, Adagrad was asked for"),
         (Grouped, {"options": {"callbacks": [Drifts()]}}, "optimizer step", ""),
         (Grouped, {"adam_beta2": 0.95}, "optimizer step", ""),

@@ -166,9 +166,9 @@ class RewardWatch:
         parts = self._ranks.told("unwatched", said) if self._ranks else [said]
         for number, generation in enumerate(known):
             rows = [row for part in parts for row in zip(*part[number], strict=False)]
-            if generation.rewards is not None and not generation.reward_calls:
+            if calls[number] and not generation.reward_calls and generation.rewards is not None:
                 used = sorted(map(str, generation.rewards.float().tolist()))
-                if used and used == sorted(map(str, torch.tensor(rows).float().tolist())):
+                if used == sorted(map(str, torch.tensor(rows).float().tolist())):
                     generation.reward_calls = calls[number]
 
     def _would_say(self, functions: Sequence[Any], given: Mapping[str, Any]) -> list[RewardCall]:

@@ -162,13 +162,17 @@ def test_a_pass_of_other_words_or_other_inputs_is_told_or_not_seen(
     assert first or found["model inputs"] == "not seen"
 
 
-def written_out(self: Any, _: Any, model: Any, inputs: Any, heat: float, sign: int) -> Any:
-    """GRPO's loss with a KL term, from a pass of its own: what a method of TRL's makes is not asked for."""
+def written_out(
+    self: Any, _: Any, model: Any, inputs: Any, heat: float, sign: int, rows: int
+) -> Any:
+    """GRPO's loss with a KL term, from passes of its own over so many rows: what a method of TRL's makes is not asked for."""
     ids, read_of = (
         torch.cat([inputs[f"prompt_{n}"], inputs[f"completion_{n}"]], 1) for n in ("ids", "mask")
     )
     mask = inputs["completion_mask"]
-    logps = read(model, ids, read_of, mask.shape[1], heat=heat or self.temperature)
+    parts = zip(*(torch.split(each, rows) for each in (ids, read_of)), strict=True)
+    how = {"keep": mask.shape[1], "heat": heat or self.temperature}
+    logps = torch.cat([read(model, *part, **how) for part in parts])
     gap = sign * (inputs["ref_per_token_logps"] - logps)
     ratio = (logps - logps.detach()).exp()
     by_token = ratio * (self.beta * (gap.exp() - gap - 1) - inputs["advantages"][:, None])
@@ -177,19 +181,20 @@ def written_out(self: Any, _: Any, model: Any, inputs: Any, heat: float, sign: i
 
 
 @pytest.mark.parametrize(
-    ("heat", "sign", "first", "named"),
+    ("heat", "sign", "rows", "first", "named"),
     [
-        (0, 1, None, None),
-        (0, -1, "loss", "the KL's direction is reversed"),
-        (1, 1, "policy log-probabilities", "temperature ignored"),
+        (0, 1, 8, None, None),
+        (0, 1, 3, None, None),
+        (0, -1, 8, "loss", "the KL's direction is reversed"),
+        (1, 1, 2, "policy log-probabilities", "temperature ignored"),
     ],
-    ids=["right", "KL reversed", "no temperature"],
+    ids=["right", "right, in parts", "KL reversed", "no temperature, in parts"],
 )
 def test_a_loss_with_a_forward_pass_of_its_own_is_seen_by_its_gradient(
-    heat: float, sign: int, first: str | None, named: str | None
+    heat: float, sign: int, rows: int, first: str | None, named: str | None
 ) -> None:
     """Its loss, gradient and log-probabilities were not seen, and nothing was found."""
-    kind = overriding("_compute_loss")(partial(written_out, heat=heat, sign=sign))
+    kind = overriding("_compute_loss")(partial(written_out, heat=heat, sign=sign, rows=rows))
     trainer = built(kind, beta=0.4, temperature=0.7, loss_type="grpo", learning_rate=1e-3)
     answer = placed(trainer, first)
     assert "not seen" not in statuses(answer).values()

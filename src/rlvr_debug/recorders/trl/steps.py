@@ -46,7 +46,8 @@ class StepWatch:
         self._likeness = 0  # of the log-probabilities that the micro-batch has
         self._passing = False  # the policy makes a forward pass
         self._partial = False  # a forward pass of the log-probabilities that are asked for was seen
-        self._passes = 0  # of the policy in the micro-batch's loss, by the loss itself
+        self._rows = 0  # of the micro-batch, in forward passes that the loss itself makes
+        self._read: dict[int, Sequence[Tensor]] = {}  # what it reads of each, by its first row
         self._made = 0  # optimizer steps
         self._counts: list[int] = []  # of the schedule, at each of them
         self._norms: tuple[float, float] | None = None
@@ -59,7 +60,7 @@ class StepWatch:
         self._zero: keeping.Zero | None = None
 
     def _begin_micro(self, micro: MicroBatch) -> None:
-        self._micro, self._likeness, self._passes = micro, 0, 0
+        self._micro, self._likeness, self._rows, self._read = micro, 0, 0, {}
         self._update.micro_batches.append(micro)
 
     @contextmanager
@@ -174,30 +175,38 @@ class StepWatch:
         finally:
             self._passing = False
             hook.remove()
-        logits = getattr(out, "logits", None)
-        if _ASKING not in self._phase and isinstance(logits, Tensor):
-            self._passes += 1
-            ids = named.get("input_ids", given[0] if given else None)
-            self._watch(logits, partial(self._read_off, micro, logits.detach(), ids))
+        ids, logits = named.get("input_ids", (*given, None)[0]), getattr(out, "logits", None)
+        if _ASKING not in self._phase and isinstance(ids, Tensor):
+            if isinstance(logits, Tensor):
+                note = partial(self._read_off, micro, self._rows, logits.detach(), ids)
+                self._watch(logits, note)
+            self._rows += len(ids)
 
-    def _read_off(self, micro: MicroBatch, logits: Tensor, ids: Any, gradient: Tensor) -> None:
-        """Take note of what a loss reads of its only forward pass over the batch, which no method of TRL's made."""
+    def _read_off(
+        self, micro: MicroBatch, first: int, logits: Tensor, ids: Tensor, gradient: Tensor
+    ) -> None:
+        """Take note of what a loss reads of forward passes of its own, which together are one over the batch. first: row."""
         batch = micro.given
-        if micro.logprobs is not None or self._passes != 1 or not isinstance(ids, Tensor):
+        if micro.logprobs is not None or self._rows != len(batch.completion_ids):
             return
-        width = self._columns(batch, ids)
-        if not width or logits.dim() != 3 or len(logits) != len(ids) or logits.shape[1] <= width:
+        own = batch.of_rows(torch.arange(first, first + len(logits)))
+        width = self._columns(own, ids)
+        if not width or logits.dim() != 3 or logits.shape[1] <= width:
             return
         if gradient[:, : -width - 1].any() or gradient[:, -1].any():
             return  # it reads tokens of the prompt too
         read, by = (each[:, -width - 1 : -1] for each in (logits, gradient))
         heats = (float(getattr(self._trainer, "temperature", 1.0)), 1.0)
         found = read_off(read, by, ids[:, -width:], heats)
-        if found is not None:
-            whole = (keeping.kept(self._widened(micro, each)) for each in found)
-            micro.logprobs, micro.grad_logprobs = whole
-            # a loss takes a logit from a sum of such size
-            micro.rounding = EPSILON * float(read.abs().max()) / min(heats)
+        if found is None:
+            return
+        more = batch.completion_ids.shape[1] - width
+        self._read[first] = [pad(keeping.kept(each), (0, more)) for each in found]
+        # a loss takes a logit from a sum of such size
+        micro.rounding = max(micro.rounding, EPSILON * float(read.abs().max()) / min(heats))
+        if sum(len(part[0]) for part in self._read.values()) == self._rows:
+            parts = zip(*(self._read[row] for row in sorted(self._read)), strict=True)
+            micro.logprobs, micro.grad_logprobs = map(torch.cat, parts)
 
     def _reads(self, micro: MicroBatch, _: Any, given: Sequence[Any], named: Any) -> None:
         ids = named.get("input_ids", given[0] if given else None)
@@ -205,7 +214,7 @@ class StepWatch:
         forward = Forward(*(None if t is None else keeping.kept(t) for t in tensors))  # type: ignore[arg-type]
         forward = self._of_rows(_unpacked, forward, micro) or forward
         whole = _joined(micro.forward, forward, len(micro.given.prompt_ids))
-        forward = whole if self._partial and whole else forward
+        forward = whole if (self._partial or self._rows) and whole else forward
         micro.forward = self._of_rows(_in_order, forward, micro) or forward
         cache = named.get("past_key_values")
         if cache is not None and getattr(cache, "get_seq_length", lambda: 1)():

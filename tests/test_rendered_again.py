@@ -204,3 +204,15 @@ def test_rows_that_a_trainer_filters_out_are_told_apart_from_those_it_trains_on(
     batch = Batch(torch.tensor([[1], [2]]), whole, ids, whole, whole, torch.ones(2))
     calls, unused, rows = trained_calls([one], batch)
     assert (calls[0].outputs, unused, rows) == ([[6], [7]], 2, [1, 2])
+
+
+@pytest.mark.parametrize("scored", [True, False], ids=["by the trainer", "by length"])
+def test_a_call_in_another_order_than_its_rows_were_scored_in_is_put_into_theirs(
+    scored: bool,
+) -> None:
+    """A trainer that samples unique prompts by their length was said to have other prompts than its rows."""
+    call = Call([[2], [1]], [[7], [6]])
+    whole, ids = torch.ones(2, 1), torch.tensor([[6], [7]])
+    batch = Batch(torch.tensor([[1], [2]]), whole, ids, whole, whole, torch.ones(2))
+    [found], unused, _ = trained_calls([call], batch, ids.tolist() if scored else [[7], [6]])
+    assert (found.prompts, unused) == ([[1], [2]] if scored else call.prompts, 0)

@@ -313,8 +313,9 @@ class Recorder(StepWatch):
         batch = objects.kept_batch(objects.numbered(made, own))
         generation.batch = replace(batch, rows=seen(batch.rows) - own)
         self._choose(generation)
+        scored = self._draws[0].ids if len(self._draws) == 1 else ()
         generation.calls, unused, rows = sampler_calls.trained_calls(
-            generation.calls, generation.batch
+            generation.calls, generation.batch, scored
         )
         if len(rows) == len(generation.batch.prompt_ids) < len(generation.rows):
             self._keep(generation, rows)

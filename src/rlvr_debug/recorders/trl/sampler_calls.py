@@ -137,15 +137,19 @@ def _call(out: Any, given: tuple[Any, ...], named: Mapping[str, Any], watch: _Wa
     return Call(prompts, outputs, values, sampling)
 
 
-def trained_calls(calls: list[Call], batch: Batch) -> tuple[list[Call], int, list[int]]:
+def trained_calls(
+    calls: list[Call], batch: Batch, scored: Sequence[Sequence[int]] = ()
+) -> tuple[list[Call], int, list[int]]:
     """Return the calls with the first replies of all rows in one, in their order, and how many rollouts are none of them;
     also which rows of the only call that there is those are, [] where there are several.
 
     It takes several calls where a trainer samples a group in parts, or more than it trains on: each row's reply is the last
     one that its tokens begin with. A row without one that the loss does not count fills its group up. Where a row that counts
-    has no reply, the calls are returned as they are.
+    has no reply, the calls are returned as they are. scored: the completions that were scored, in their order: a call that has
+    them in another one is put into that of the batch, where the batch has it too.
     """
     rows = rows_in(batch)
+    in_order = [completion for _, completion in rows] == [[*ids] for ids in scored]
     prompts = {tuple(prompt) for prompt, _ in rows}
     free = [
         (place, number)
@@ -154,7 +158,7 @@ def trained_calls(calls: list[Call], batch: Batch) -> tuple[list[Call], int, lis
         if tuple(prompt) in prompts
     ]
     first = sorted({place for place, _ in free})
-    if len(free) == len(rows) and first == [0]:
+    if len(free) == len(rows) and first == [0] and not (in_order and _differs(calls[0], rows)):
         return calls, 0, []
     counts = batch.loss_mask.bool().any(1).tolist()
     chosen: list[tuple[int, int] | None] = []
@@ -192,6 +196,12 @@ def trained_calls(calls: list[Call], batch: Batch) -> tuple[list[Call], int, lis
     unused = len(free) + sum(len(c.prompts) for c in calls[: first[0]])
     rows_of_one = [took[1] for took in chosen if took] if len(calls) == 1 else []
     return [one, *fillers[: len(filled)], *later], unused, rows_of_one
+
+
+def _differs(call: Call, rows: Sequence[tuple[list[int], list[int]]]) -> bool:
+    """Return whether a call's rows are others than these, row by row."""
+    pairs = zip(call.prompts, call.outputs, rows, strict=False)
+    return any(prompt != row[0] or output != row[1] for prompt, output, row in pairs)
 
 
 def in_sampled_order(record: Record) -> Record:

@@ -110,7 +110,7 @@ MENDED = [
     *("f/fault_13", "f/healthy_05", "g/fault_13", "r/fault_04", "t/fault_11"),
     *("u/fault_16", "w/fault_13", "w/fault_18", "x/fault_12", "x/fault_15"),
     *("y/fault_01", "y/fault_07", "y/fault_10", "y/healthy_03", "z/fault_13"),
-    *("ab/fault_05", "ab/fault_07", "ac/healthy_03", "ad/fault_17"),
+    *("ab/fault_05", "ab/fault_07", "ac/healthy_03", "ad/fault_17", "p/fault_16"),
     *("v/fault_08", "v/healthy_04", "v/healthy_05", "v/healthy_06", "v/healthy_08"),
 ]
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -232,6 +233,9 @@ def test_an_empty_folder_becomes_a_folder_of_studies_with_the_shipped_one(
     plans = [json.loads(each.stdout) for each in (inner(*words), ran([*program, *words], cwd=ROOT))]
     assert plans[0]["whole"]["trainings"] == plans[1]["whole"]["trainings"] > 0
     assert inner("init").stderr.count("is a checkout") == 1
+    # the tables that the checkout has stayed as they were, whatever the study's own runs gave
+    ages = {path: time.time() - path.stat().st_mtime for path in (here / "studies").rglob("*.*")}
+    assert {path for path, seconds in ages.items() if seconds > 3600} == set()
     for name in ("params.yaml", "workflow/Snakefile", "models/tiny/model.safetensors", "src"):
         copy, place = here / "studies" / name, ROOT / name
         assert copy.is_dir() if place.is_dir() else copy.read_bytes() == place.read_bytes()

@@ -3,6 +3,7 @@
 import os
 import shutil
 import tarfile
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -40,7 +41,11 @@ def lay_out(folder: Path) -> None:
         with tarfile.open(_SHIPPED) as archive:
             if hasattr(tarfile, "data_filter"):  # not before Python 3.11.4
                 archive.extraction_filter = tarfile.data_filter
-            archive.extractall(place)
+            now, members = time.time(), archive.getmembers()
+            # the archive has no times: Snakemake takes a file of time 0 for one that is never out of date
+            for member in members:
+                member.mtime = now
+            archive.extractall(place, members)
         # last: with it, the folder is a checkout
         for path in sorted(Path(place).iterdir(), key=lambda path: path.name == "params.yaml"):
             shutil.move(path, folder / path.name)

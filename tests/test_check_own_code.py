@@ -202,6 +202,29 @@ def test_a_loss_with_a_forward_pass_of_its_own_is_seen_by_its_gradient(
     assert named is None or named in names(answer)
 
 
+def test_such_a_loss_of_weights_in_bfloat16_agrees() -> None:
+    kind = overriding("_compute_loss")(partial(written_out, heat=0, sign=1, rows=8))
+    dtype = {"dtype": "bfloat16"}
+    trainer = built(kind, beta=0.4, loss_type="grpo", learning_rate=1e-3, model_init_kwargs=dtype)
+    found = statuses(placed(trainer))
+    assert found["loss"] == found["policy log-probabilities"] == "agrees"
+
+
+def test_a_loss_that_also_reads_the_prompt_s_tokens_is_not_seen() -> None:
+    @overriding("_compute_loss")
+    def imitates(self: Any, _: Any, model: Any, inputs: Any) -> Any:
+        ids, mask = inputs["completion_ids"], inputs["completion_mask"]
+        whole = torch.cat([inputs["prompt_ids"], ids], 1)
+        seen_by = torch.cat([inputs["prompt_mask"], mask], 1)
+        logps = read(model, whole, seen_by, whole.shape[1] - 1)
+        own = logps[:, -ids.shape[1] :]
+        ratio = (own - own.detach()).exp() * inputs["advantages"][:, None]
+        return -(ratio * mask).sum(1).div(mask.sum(1)).mean() - 0.1 * logps.mean()
+
+    found = statuses(placed(built(imitates, beta=0.0, loss_type="grpo")))
+    assert found["loss"] == found["gradient"] == "not seen"
+
+
 @pytest.mark.parametrize(
     ("change", "status"),
     [

@@ -142,6 +142,12 @@ def test_what_is_left_costs_what_its_jobs_cost() -> None:
     assert told(text, "trainings")[1] == 3
     assert 0 < left < whole / 10
     assert "Jobs not done yet: 3 train, 3 evaluate_run, 1 write_tables." in text.splitlines()
+    many = text_of(PARAMS, {f"rule_{'x' * n}": n for n in range(1, 20)})
+    assert not [
+        line
+        for line in many.splitlines()
+        if line.split()[-1:] and line.split()[-1].isdigit() and "rule_" in line
+    ]
     done = text_of(PARAMS, {})
     assert told(done, "CPU hours")[1] == told(done, "minutes")[1] == 0
     assert "Every job is done." in done

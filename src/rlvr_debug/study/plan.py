@@ -21,6 +21,7 @@ from rlvr_debug.study.running import check_rows
 from rlvr_debug.trainers.base import Run
 
 _WIDTH = 79
+_TOGETHER = "\u00a0"  # a space at which no line ends
 # of musique with the shipped model on one core, seconds per rollout: sampled, and trained on twice
 _SECONDS_PER_ROLLOUT = 0.013
 _TOLD = read_yaml(Path(__file__).with_name("plan.yaml"))
@@ -286,7 +287,7 @@ def plan_text(found: Plan) -> str:
         minutes = f"minutes on {found.cores} core{'s' if found.cores > 1 else ''}"
         rows.append(("CPU hours", *(f"{cost.cpu_seconds / 3600:.2f}" for cost in costs)))
         rows.append((minutes, *(f"{cost.seconds / 60:.1f}" for cost in costs)))
-    jobs = ", ".join(f"{count} {rule}" for rule, count in found.jobs.items())
+    jobs = ", ".join(f"{count}{_TOGETHER}{rule}" for rule, count in found.jobs.items())
     return "\n".join(
         [
             *_wrapped(
@@ -332,7 +333,8 @@ def _phases(found: Plan) -> Iterator[str]:
 
 
 def _wrapped(text: str) -> Iterable[str]:
-    return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_TOGETHER, " ") for line in lines]
 
 
 def study_rates(params: Params, overlay: Path | None) -> Rates:

@@ -71,9 +71,9 @@ class StudyStatus:
         return {state: states[state] for state in STATES if state in states}
 
     def lines(self, verbose: bool) -> list[list[RunStatus]]:
-        """The trainings that share a line: those of an arm that are equally far, in the order of STATES; verbose: each its own.
+        """Return the trainings of each line, in the order of STATES: those of an arm that are equally far.
 
-        Without verbose, those that a later look may choose have none.
+        verbose: each has its own; without, those that a later look may choose have none.
         """
         lines: dict[Any, list[RunStatus]] = {}
         for run in sorted(self.runs, key=lambda run: STATES.index(run.state)):

@@ -492,7 +492,7 @@ class Recorder(StepWatch):
 
     def _drawing(self) -> None:
         """Take note of the random numbers with which the first tokens are drawn: those of the generation may be others."""
-        if not self.record.generations[-1].calls:
+        if self.random and not self.record.generations[-1].calls:
             self.random[-1:] = [digest(torch.get_rng_state())]
 
     def _called(self, make: Callable[..., Call], *told: Any) -> None:

@@ -160,13 +160,13 @@ def asked_options(trainer: Any, optimizer: Any) -> dict[str, Any]:
     """Return the options of the optimizer's groups that are asked for: by arguments, else as it was made.
 
     Where a method of the user's makes it and its groups, only arguments that were chosen ask for something, and what nobody
-    means: no step goes uphill, and no first moment remembers longer than the second (arXiv 1904.09237).
+    means: no step goes uphill, and Adam's beta1 is below the root of its beta2 (arXiv 1904.09237).
     """
     options, chosen = asked_optimizer(trainer)[1], {*chosen_arguments(trainer.args)}
     if not _makes_optimizer(trainer):
         return {**optimizer.defaults, **options}
-    betas = [group.get("betas", (0.0, 1.0)) for group in optimizer.param_groups]
-    never = {"betas"} if any(first > second for first, second, *_ in betas) else set()
+    betas = [tuple(group.get("betas") or (0.0, 1.0)) for group in optimizer.param_groups]
+    never = {"betas"} if any(len(b) > 1 and b[0] ** 2 > b[1] for b in betas) else set()
     asked = {n: v for n, v in options.items() if n in never or chosen & {*_ARGUMENTS.get(n, ())}}
     return {**asked, "maximize": False}
 

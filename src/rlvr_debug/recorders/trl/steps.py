@@ -216,9 +216,8 @@ class StepWatch:
         forward = whole if (self._partial or self._rows) and whole else forward
         micro.forward = self._of_rows(in_order, forward, micro) or forward
         cache = named.get("past_key_values")
-        before = int(
-            getattr(cache, "get_seq_length", lambda: -1)()
-        )  # -1: a tuple, whose length is not known
+        # -1: of a tuple, whose length is not known
+        before = int(getattr(cache, "get_seq_length", lambda: -1)())
         if cache is not None and before:
             micro.forward = read_on(micro.given, before, forward)
         self._partial = _ASKING in self._phase

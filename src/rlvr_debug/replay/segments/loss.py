@@ -191,10 +191,9 @@ def _far(record: Record, update: Update, got: Tensor, knobs: dict[str, Any]) -> 
 
 def _with_tolerance(record: Record, update: Update, knobs: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Return the gradient that is right, [n], and what rounding may do to it: log-probabilities and advantages are shaken."""
-    wanted, micro = gradients(record, update, knobs), update.micro_batches[0]
-    first = seen(micro.logprobs)
-    # gradients that are told from those of logits are as coarse as these
-    unit = judge.unit_of([first, micro.grad_logprobs])
+    wanted, first = gradients(record, update, knobs), seen(update.micro_batches[0].logprobs)
+    # gradients that are read off those of logits are as coarse as these
+    unit = judge.unit_of([first, update.micro_batches[0].grad_logprobs])
     noise = unit * wanted.abs()  # gradients are held in that type too
     # what is coarser than float32 is computed in its own type: 1 - exp(x) of a small x is hardly more than rounding
     dtype = torch.float32 if unit == judge.EPSILON else first.dtype

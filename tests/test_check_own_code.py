@@ -202,10 +202,16 @@ def test_a_loss_with_a_forward_pass_of_its_own_is_seen_by_its_gradient(
     assert named is None or named in names(answer)
 
 
-def test_such_a_loss_of_weights_in_bfloat16_agrees() -> None:
+@pytest.mark.parametrize(
+    ("mixed", "beta"),
+    [(True, 0.4), (False, 0.4), (False, 1e-6)],
+    ids=["outputs in float32", "all in bfloat16", "all, and hardly a KL"],
+)
+def test_such_a_loss_of_weights_in_bfloat16_agrees(mixed: bool, beta: float) -> None:
+    """What a loss rounds in the type of its logits is no fault of its formula."""
     kind = overriding("_compute_loss")(partial(written_out, heat=0, sign=1, rows=8))
-    dtype = {"dtype": "bfloat16"}
-    trainer = built(kind, beta=0.4, loss_type="grpo", learning_rate=1e-3, model_init_kwargs=dtype)
+    told = {"bf16": mixed, "model_init_kwargs": {"dtype": "bfloat16"}}
+    trainer = built(kind, beta=beta, loss_type="grpo", learning_rate=1e-3, **told)
     found = statuses(placed(trainer))
     assert found["loss"] == found["policy log-probabilities"] == "agrees"
 
@@ -275,6 +281,15 @@ def test_what_a_loss_reads_is_read_off_the_gradient_of_its_logits_or_not_seen(
     # a loss that reads entropies too reads something else
     [back] = torch.autograd.grad((logs.exp() * logs).sum(), logits)
     assert spread == 20 or read_off(logits.detach(), back, ids, (0.7, 1.0)) is None
+
+
+def test_nothing_is_read_off_a_token_that_is_certain_in_float32() -> None:
+    """Its gradient has lost its digits, whatever the loss is, which would be said to leave the token out."""
+    logits = torch.tensor([[[100.0, 0.0, 0.0]]], requires_grad=True)
+    ids = torch.tensor([[0]])
+    [back] = torch.autograd.grad(chosen(logits.log_softmax(-1), ids).sum(), logits)
+    assert float(back.abs().max()) < torch.finfo(torch.float32).tiny
+    assert read_off(logits.detach(), back, ids, (1.0,)) is None
 
 
 def test_what_keeps_a_run_from_learning_is_the_answer_and_its_own_mend_is_next() -> None:

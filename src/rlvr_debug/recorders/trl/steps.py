@@ -16,7 +16,6 @@ from rlvr_debug.recorders.trl.passes import in_order, joined, read_on, unpacked
 from rlvr_debug.recorders.trl.read_off import read_off
 from rlvr_debug.recorders.trl.seams import Seams, Watching
 from rlvr_debug.recorders.trl.settings import asked_options, means_optimizer
-from rlvr_debug.replay.judge import EPSILON
 from rlvr_debug.replay.record import Batch, Forward, MicroBatch, Record, Update
 from rlvr_debug.replay.segments.gradient import less, norm, norm_as_summed, product
 
@@ -201,8 +200,9 @@ class StepWatch:
             return
         more = batch.completion_ids.shape[1] - width
         self._read[first] = [pad(keeping.kept(each), (0, more)) for each in found]
-        # a loss takes a logit from a sum of such size
-        micro.rounding = max(micro.rounding, EPSILON * float(read.abs().max()) / min(heats))
+        # a loss takes a logit from a sum of such size, in the type that logits have or a finer one
+        off = torch.finfo(read.dtype).eps * float(read.abs().max()) / min(heats)
+        micro.rounding = max(micro.rounding, off)
         if sum(len(part[0]) for part in self._read.values()) == self._rows:
             parts = zip(*(self._read[row] for row in sorted(self._read)), strict=True)
             micro.logprobs, micro.grad_logprobs = map(torch.cat, parts)

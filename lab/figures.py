@@ -105,7 +105,7 @@ def _publicly() -> list[list[str]]:
     rows = []
     for words, found in (
         (f"{len(logs)} public logs", counts(logs, "first")),
-        (f"{len(fresh)} others, after tuning on these", counts(fresh, "now")),
+        (f"{len(fresh)} others, after tuning on those", counts(fresh, "now")),
     ):
         right, of = found["the known cause stands first"]
         blamed, healthy = found["a run that learns is blamed"]
@@ -122,7 +122,7 @@ def _studied() -> list[list[str]]:
     wrong = (unknown["validated"] != "").sum()
     right = (
         f"the place of {placed} of {len(failing)} mistakes; the cause of {named} of the {len(known)} that a hypothesis covers; "
-        f"a wrong cause for {wrong} of the {len(unknown)} others (3 before mends)"
+        f"a wrong cause for {wrong} of the {len(unknown)} others (3 at first)"
     )
     blamed, own = (
         f"{healthy['blamed'].sum()} of {len(healthy)}",

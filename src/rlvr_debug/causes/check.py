@@ -3,16 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlvr_debug.causes import CHECKS, file_of, hypothesis_names, module_of, read_hypothesis
 from rlvr_debug.causes.base import LogCheck, check_names
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Array, Log
-from rlvr_debug.logs.names import argument_value, quantities, readable
+from rlvr_debug.logs.names import NAMES, READABLE, argument_value
 
 # how much what is logged would explain of a run that does not learn
 STOPS = 4  # by itself nothing can be learned
@@ -89,7 +89,7 @@ class Check(LogCheck):
 
     def _enough(self, log: Log) -> bool:
         """Return whether finite values are there: as many as `fewest` says, and one of each quantity of an alternative."""
-        fewest = {**dict.fromkeys(quantities(), 1), **self.fewest}
+        fewest = {**dict.fromkeys(NAMES, 1), **self.fewest}
         return all(log.series(name).size >= count for name, count in self.fewest.items()) and any(
             log.has(*names)
             and all(log.series(name).size >= fewest[name] for name in names if name in fewest)
@@ -119,9 +119,8 @@ def log_checks() -> tuple[Check, ...]:
     for check in found:
         path, place = file_of(check.slug), f"log_checks.{check.name}"
         check_names(path, f"{place}.explains", check.explains, [other.name for other in found])
-        for names in check.needs:
-            check_names(path, f"{place}.needs", names, readable())
-        check_names(path, f"{place}.fewest", check.fewest, quantities())
+        check_names(path, f"{place}.needs", chain(*check.needs), READABLE)
+        check_names(path, f"{place}.fewest", check.fewest, NAMES)
     return tuple(sorted(found, key=lambda check: check.order))
 
 
@@ -167,7 +166,7 @@ def first_rows(size: int) -> int:
     return max(2 if size >= 10 else 1, size // 20)
 
 
-def from_the_start(shares: NDArray[Any]) -> float:
+def from_the_start(shares: Array) -> float:
     """Return the mean of the first rows, or of all if that is less.
 
     What breaks later is the wreck of something else, or of what was solved; what mends itself no longer matters.
@@ -208,17 +207,16 @@ def correlation(one: Array, other: Array) -> float:
     return float(np.corrcoef(one, other)[0, 1])
 
 
-def trend(values: Array) -> Trend | None:
-    """None for fewer than 9 values: a third would have none to speak of."""
+def trend(values: Array) -> Trend:
+    """Return how a series goes: nowhere, if it has fewer than 9 values, of which a third would be none to speak of."""
     if values.size < 9:
-        return None
+        return Trend(0.0, 0.0, 0.0)
     third = values.size // 3
     first, last = values[:third], values[-third:]
     error = float(np.sqrt((first.var(ddof=1) + last.var(ddof=1)) / third))
-    change = float(last.mean() - first.mean())
-    scale = max(abs(float(first.mean())), abs(float(last.mean())), 1e-300)
-    if error <= 1e-9 * scale:
-        z = 0.0 if abs(change) <= 1e-9 * scale else float(np.sign(change)) * 1e9
-    else:
-        z = change / error
-    return Trend(float(first.mean()), float(last.mean()), z)
+    begins, ends = float(first.mean()), float(last.mean())
+    change = ends - begins
+    nothing = 1e-9 * max(abs(begins), abs(ends), 1e-300)
+    if error > nothing:
+        return Trend(begins, ends, change / error)
+    return Trend(begins, ends, 0.0 if abs(change) <= nothing else float(np.sign(change)) * 1e9)

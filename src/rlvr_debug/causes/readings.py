@@ -135,9 +135,7 @@ def messages(completion: Any) -> list[dict[str, Any]] | None:
         found = json.loads(completion)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        return None
-    return found
+    return found if all(isinstance(each, dict) for each in found) else None
 
 
 def ends_in_call(completion: Any) -> bool | None:
@@ -155,13 +153,9 @@ def ends_in_call(completion: Any) -> bool | None:
 
 def tool_results(log: Log) -> dict[int, list[str]]:
     """Return what tools said in each conversation that has any, by its row in Log.completions."""
-    if "completion" not in log.completions:
-        return {}
     found = {
         row: [str(m.get("content") or "") for m in told if m.get("role") in ("tool", "ipython")]
-        for row, completion in zip(
-            log.completions.index.to_numpy().tolist(), log.completions["completion"], strict=True
-        )
+        for row, completion in enumerate(log.completions["completion"])
         if (told := messages(completion)) is not None
     }
     return {row: said for row, said in found.items() if said}

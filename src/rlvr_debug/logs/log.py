@@ -19,15 +19,7 @@ from numpy.typing import NDArray
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
-from rlvr_debug.logs.names import (
-    ROUNDED,
-    known_names,
-    names_of,
-    part_of,
-    quantities,
-    read_settings,
-    resolve,
-)
+from rlvr_debug.logs.names import KNOWN, NAMES, ROUNDED, part_of, read_settings, resolve
 from rlvr_debug.logs.readers import read_rows
 from rlvr_debug.logs.structured import EXPECTED, Rows, rank_of
 
@@ -200,13 +192,10 @@ def make_log(place: str, found: Sequence[Rows]) -> Log:
     if parts and not own_reward:
         table = table.assign(reward=table[parts].sum(axis="columns"))
     settings = {name: value for each in found for name, value in each.settings.items()}
-    known = Log(place, " and ".join(kinds), table, own_reward, notes=notes, settings=settings)
     ended = next((each for each in found if each.ends or each.pace), Rows("", ()))
-    known = replace(known, ends=ended.ends, pace=ended.pace)
-    log = _of_steps(known, steps)
-    if not table.empty or log.parts.shape[1]:
-        return log
-    if not set(log.sources) - {"step"}:
+    known = Log(place, " and ".join(kinds), table, own_reward, notes=notes, settings=settings)
+    log = _of_steps(replace(known, ends=ended.ends, pace=ended.pace), steps)
+    if table.empty and not log.parts.shape[1] and not set(log.sources) - {"step"}:
         names = ", ".join([*log.sources.values(), *log.unknown][:5]) or "none"
         raise InputError(
             f"{place}: found no known metric (names: {names[:200]}), expected columns such as "
@@ -255,7 +244,7 @@ def _of_steps(log: Log, rows: Sequence[Mapping[str, Any]]) -> Log:
             parts[part[1]][part[0]] = name
         else:
             unknown.append(name)
-    sources = {q: chosen[q][1] for q in quantities() if q in chosen}
+    sources = {q: chosen[q][1] for q in NAMES if q in chosen}
     if "reward" in sources and not parts["mean"]:
         own = _adding_up(numbers, unknown, numbers[sources["reward"]])
         parts["mean"] = {name: name for name in own}
@@ -328,7 +317,7 @@ def _by_step(frame: pd.DataFrame, order: Array) -> pd.DataFrame:
 
 
 def _is_completions(rows: Sequence[Mapping[str, Any]]) -> bool:
-    names = known_names()["completions"]
+    names = KNOWN["completions"]
     return bool(rows) and all(
         any(name in rows[0] and not isinstance(rows[0][name], (int, float)) for name in names[key])
         for key in ("prompt", "completion")
@@ -343,7 +332,7 @@ def _completions(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     numbers = _numbers(rows)
     found: dict[str, Any] = {"step": 0.0}
     taken = {*_PLACES["no scores"]}
-    for key, names in known_names()["completions"].items():
+    for key, names in KNOWN["completions"].items():
         name = next((each for each in names if each in columns), "")
         taken.add(name)
         if name and key in ("prompt", "completion"):
@@ -368,5 +357,5 @@ def logged_as(quantity: str, framework: str = "trl") -> str:
         return f"completions with their {column or 'prompts'}"
     if quantity in ("parts", "part_stds"):
         return f"rewards/<part>/{'mean' if quantity == 'parts' else 'std'} of every part"
-    names = names_of(quantity)
+    names = NAMES[quantity]
     return next((n for key in (framework, "trl", *names) for n in names.get(key, ())), quantity)

@@ -46,7 +46,7 @@ _SHOWN = re.compile(r"-?[\d.]+(?:,\d+)*(?:\.\d+)?(?:[eE][-+]?\d+)?%?|nan|NaN")
 @dataclass(frozen=True)
 class Rows:
     """kind: as what the file was read; notes: what was left out; settings: of the run, where the file has them. run: which
-    one of several these are of, if one was asked for. ends, pace: how its console ends (logs/ending.py).
+    one of several these are of, if one was asked for. ends, pace: how its console ends (printed.py).
     """
 
     kind: str

@@ -33,8 +33,7 @@ def truncation(log: Log) -> Reading | None:
     at = f", at {limit.max():.0f} tokens" if limit.size else ""
     strength, against = graded(share, _CUT), _against_reward(log)
     costs = against <= _AGAINST
-    if strength and costs:
-        strength = max(strength, LARGE)
+    strength = max(strength, LARGE) if strength and costs else strength
     values = {"share": share, "later": later(log.series("truncated")), "at": at, "against": against}
     spoken = () if costs else steps_from_the_start(log, "truncated")
     return Reading(strength, values, max(share, -against), "costs" if costs else "", steps=spoken)

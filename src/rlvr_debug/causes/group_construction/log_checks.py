@@ -17,8 +17,6 @@ from rlvr_debug.causes.check import (
 from rlvr_debug.causes.readings import DEAD, dead, follows, group_where, groups_of, of_early_groups
 from rlvr_debug.logs.log import Log
 
-_COPIES = {LARGE: 0.5, STOPS: 0.9}
-_UNEVEN = {LARGE: 0.1}
 _ENTROPY_DOWN = 0.1
 _FOLLOWS = 0.5
 _DROPPED = 0.9
@@ -47,8 +45,8 @@ def duplicates(log: Log) -> Reading | None:
     sizes = groups.size()
     shares = (sizes - groups["completion"].nunique()) / (sizes - 1)
     copies = of_early_groups(shares)
-    shown = group_where(groups, shares)
-    return Reading(graded(copies, _COPIES), {"copies": copies}, copies, rollouts=shown)
+    strength = graded(copies, {LARGE: 0.5, STOPS: 0.9})
+    return Reading(strength, {"copies": copies}, copies, rollouts=group_where(groups, shares))
 
 
 def group_means(log: Log) -> Reading | None:
@@ -61,12 +59,12 @@ def group_means(log: Log) -> Reading | None:
         return None
     share = float((means > 0.05 * scale).mean())
     shown = group_where(groups, means)
-    return Reading(graded(share, _UNEVEN), {"share": share}, share, rollouts=shown)
+    return Reading(graded(share, {LARGE: 0.1}), {"share": share}, share, rollouts=shown)
 
 
 def entropy_collapses(log: Log) -> Reading | None:
     found = trend(log.series("entropy"))
-    if found is None or found.first <= 0:
+    if found.first <= 0:
         return None
     falls = found.falls and found.last <= _ENTROPY_DOWN * found.first
     values = {"first": found.first, "last": found.last}

@@ -27,13 +27,10 @@ from rlvr_debug.causes.readings import (
 )
 from rlvr_debug.logs.log import Array, Log
 
-_CONFLICT = {MILD: 0.5, LARGE: 0.8}  # of the correlation, without its sign
 _PART_CHANGE = 0.1
-_BY_LENGTH = {MILD: 0.85, LARGE: 0.95}
 _FEWEST_LENGTHS = 12
 _FEWEST_VALUES = 5  # right and wrong alone may have lengths of their own
 _FEWEST_COPIES = 4
-_JUDGED = {MILD: 0.1, LARGE: 0.3}
 _OWN_FALL = 0.3
 
 
@@ -87,7 +84,7 @@ def parts_pull_apart(log: Log) -> Reading | None:
 def _part_trends(log: Log) -> dict[str, Trend]:
     """Return the trend of each part's mean, of parts with rows enough."""
     series = {str(name): log.parts[name].dropna().to_numpy(dtype=np.float64) for name in log.parts}
-    return {name: found for name, values in series.items() if (found := trend(values))}
+    return {name: trend(values) for name, values in series.items() if values.size >= 9}
 
 
 def parts_conflict(log: Log) -> Reading | None:
@@ -96,8 +93,7 @@ def parts_conflict(log: Log) -> Reading | None:
     names = [str(name) for name in log.completions if str(name).startswith("part/")]
     if groups is None or len(names) < 2:
         return None
-    centred = log.completions.loc[groups["step"].transform("size").index, names]
-    centred = centred - groups[names].transform("mean")
+    centred = groups.obj[names] - groups[names].transform("mean")
     values: Array = centred.dropna().to_numpy(dtype=np.float64).T
     if values.shape[1] < 10:
         return None
@@ -111,18 +107,15 @@ def parts_conflict(log: Log) -> Reading | None:
     (a, b), worst = min(pairs.items(), key=lambda item: item[1])
     one, other = names[a].removeprefix("part/"), names[b].removeprefix("part/")
     changes = _part_trends(log)
-    costs = (
-        len(changes) < log.parts.shape[1] or not changes or any(t.falls for t in changes.values())
-    )
-    strength = graded(-worst, _CONFLICT) if costs else 0
+    falls = any(t.falls for t in changes.values())
+    costs = len(changes) < log.parts.shape[1] or not changes or falls
+    strength = graded(-worst, {MILD: 0.5, LARGE: 0.8}) if costs else 0
     return Reading(strength, {"worst": worst, "one": one, "other": other}, -worst)
 
 
 def dead_part(log: Log) -> Reading | None:
     stds = {name: log.part_stds[name].dropna() for name in log.part_stds}
     still = [str(name) for name, each in stds.items() if len(each) >= 4 and (each == 0).all()]
-    if len(stds) < 2:
-        return None
     values = {"still": float(len(still)), "names": ", ".join(still)}
     return Reading(MILD if still else 0, values, len(still) / len(stds))
 
@@ -132,8 +125,7 @@ def reward_is_length(log: Log) -> Reading | None:
     groups = groups_of(log)
     if groups is None:
         return None
-    table = log.completions.loc[groups["reward"].transform("size").index]
-    table = table.assign(length=table["completion"].str.len().astype(float))
+    table = groups.obj.assign(length=groups.obj["completion"].str.len().astype(float))
     both = ["reward", "length"]
     apart = table[both] - table.groupby(["step", "prompt"])[both].transform("mean")
     live = (apart.abs() > 0).all(axis="columns")
@@ -144,7 +136,8 @@ def reward_is_length(log: Log) -> Reading | None:
     values = {"correlation": found, "which": which}
     lengths = table.groupby(["step", "prompt"])["length"]
     shown = group_where(groups, lengths.max() - lengths.min())
-    return Reading(graded(abs(found), _BY_LENGTH), values, 0.8, rollouts=shown)
+    strength = graded(abs(found), {MILD: 0.85, LARGE: 0.95})
+    return Reading(strength, values, 0.8, rollouts=shown)
 
 
 def another_judgement(log: Log) -> Reading | None:
@@ -158,7 +151,7 @@ def another_judgement(log: Log) -> Reading | None:
     share = float((spread > SAME * scale).mean())
     shown = tuple(Passage(int(row)) for row in groups.groups[spread.idxmax()])
     values = {"share": share, "count": len(spread)}
-    return Reading(graded(share, _JUDGED), values, 1.0, rollouts=shown)
+    return Reading(graded(share, {MILD: 0.1, LARGE: 0.3}), values, 1.0, rollouts=shown)
 
 
 def part_given_up(log: Log) -> Reading | None:

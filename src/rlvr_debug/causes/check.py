@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlvr_debug.causes import CHECKS, file_of, hypothesis_names, module_of, read_hypothesis
 from rlvr_debug.causes.base import LogCheck, check_names
@@ -166,7 +167,7 @@ def first_rows(size: int) -> int:
     return max(2 if size >= 10 else 1, size // 20)
 
 
-def from_the_start(shares: Array) -> float:
+def from_the_start(shares: NDArray[Any]) -> float:
     """Return the mean of the first rows, or of all if that is less.
 
     What breaks later is the wreck of something else, or of what was solved; what mends itself no longer matters.
@@ -174,19 +175,14 @@ def from_the_start(shares: Array) -> float:
     return float(min(shares[: first_rows(shares.size)].mean(), shares.mean()))
 
 
-def steps_from_the_start(log: Log, quantity: str) -> tuple[Steps, ...]:
-    """Return the steps of the rows whose mean from_the_start is, all where both means are one."""
+def share_at_first(log: Log, quantity: str) -> tuple[float, str, tuple[Steps, ...]]:
+    """Return from_the_start of a logged share, the last third's in words where that is far above it, and the steps that it is of."""
     shares = log.series(quantity)
-    count = first_rows(shares.size)
-    is_start = shares[:count].mean() < shares.mean() * (1 - 1e-9)
-    return spoken_of(log, quantity, slice(count) if is_start else slice(None))
-
-
-def later(shares: Array) -> str:
-    """Return the last third's share in words, where it is far above that of the first rows, else ""."""
-    end, first = late(shares), shares[: first_rows(shares.size)]
-    is_later = shares.size and first.mean() <= min(shares.mean(), end - _LATER)
-    return f" (first rows; last third: {end:.0%})" if is_later else ""
+    count, mean, end = first_rows(shares.size), shares.mean(), late(shares)
+    first = shares[:count].mean()
+    later = f" (first rows; last third: {end:.0%})" if first <= min(mean, end - _LATER) else ""
+    rows = slice(count) if first < mean * (1 - 1e-9) else slice(None)
+    return from_the_start(shares), later, spoken_of(log, quantity, rows)
 
 
 def spoken_of(log: Log, quantity: str, *rows: slice) -> tuple[Steps, ...]:

@@ -54,13 +54,6 @@ def of_early_groups(dead: pd.Series) -> float:
     return float(min(dead[early].mean(), dead.mean()))
 
 
-def at_least(values: pd.Series) -> float:
-    """Return the mean, less what few groups may be off by: the lower bound of Wilson's interval at one standard error."""
-    n, p = len(values), float(values.mean())
-    root = np.sqrt(p * (1 - p) / n + 1 / (4 * n * n))
-    return float((p + 1 / (2 * n) - root) / (1 + 1 / n))
-
-
 @dataclass(frozen=True)
 class Follows:
     """Over the groups whose rewards differ.

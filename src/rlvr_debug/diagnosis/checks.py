@@ -9,9 +9,8 @@ from typing import Literal
 from rlvr_debug.causes.check import LARGE, Check, Reading, log_checks
 from rlvr_debug.files import read_json
 from rlvr_debug.logs.log import Log, logged_as
-from rlvr_debug.logs.names import KNOWN, NAMES, framework_of
+from rlvr_debug.logs.names import KNOWN, NAMES
 
-Status = Literal["found", "fine", "unchecked"]
 WEIGHTS = Path(__file__).with_name("weights.json")
 _WEIGHT: Mapping[str, float] = read_json(WEIGHTS)
 # a first cause below is more often wrong than right
@@ -25,7 +24,7 @@ class Finding:
     """One check on one log. missing: what to log for it. explained_by: a check whose finding this one follows from, "" for none."""
 
     check: Check
-    status: Status
+    status: Literal["found", "fine", "unchecked"]
     shown: Reading = _NOTHING
     missing: tuple[str, ...] = ()
     explained_by: str = ""
@@ -61,8 +60,7 @@ def _missing(check: Check, log: Log) -> tuple[str, ...]:
     of_parts = check.needs[0][0] == "parts" or check.name == "parts-conflict"
     if of_parts and log.parts.shape[1] == 1:
         return ("two reward functions or more: this run has one",)
-    framework = framework_of(log.sources)
-
+    framework = log.framework
     named = {name for name, names in NAMES.items() if framework in names}
     wanted = next((names for names in check.needs if named.issuperset(names)), check.needs[0])
     missing = tuple(
@@ -116,7 +114,14 @@ def features(findings: Sequence[Finding], learns: bool | None) -> dict[str, dict
     return found
 
 
-def probability(of_one: Mapping[str, float]) -> float:
-    """Return how likely a cause with these features is the right one."""
+def likely_causes(
+    findings: Sequence[Finding], learns: bool | None
+) -> list[tuple[str, float, list[Finding]]]:
+    """Return each cause that findings speak for with how likely it is the right one, and its findings, the strongest first."""
+    read = features(findings, learns)
+    return [(slug, _probability(read[slug]), own) for slug, own in evidence_for(findings).items()]
+
+
+def _probability(of_one: Mapping[str, float]) -> float:
     total = sum(_WEIGHT.get(name, 0.0) * value for name, value in of_one.items())
     return 1 / (1 + math.exp(-total - _WEIGHT["intercept"]))

@@ -15,24 +15,10 @@ from rlvr_debug.causes import hypothesis_names, is_checked, load_hypothesis
 from rlvr_debug.causes.base import Times
 from rlvr_debug.causes.check import LARGE, STOPS, Check, late, trend
 from rlvr_debug.causes.readings import DEAD
-from rlvr_debug.diagnosis.checks import (
-    STANDS_OUT,
-    Finding,
-    evidence_for,
-    features,
-    probability,
-    run_checks,
-)
+from rlvr_debug.diagnosis.checks import STANDS_OUT, Finding, likely_causes, run_checks
 from rlvr_debug.diagnosis.evidence import rows_of
 from rlvr_debug.logs.log import Array, Log, logged_as, read_log
-from rlvr_debug.logs.names import (
-    ARGUMENTS,
-    KNOWN,
-    NAMES,
-    argument_name,
-    argument_value,
-    framework_of,
-)
+from rlvr_debug.logs.names import ARGUMENTS, KNOWN, NAMES, argument_name, argument_value
 
 _Z = 3.0
 _RISE = 0.05
@@ -122,7 +108,7 @@ class Ranked:
 @dataclass(frozen=True)
 class Diagnosis:
     """ranked: most likely first. learns: whether the training reward rises, None for too few rows. ends: means of its first and
-    last third, `third` rows each. unseen: causes that no log can show, where the reward does not rise and nothing stops it.
+    last third. unseen: causes that no log can show, where the reward does not rise and nothing stops it.
     """
 
     log: Log
@@ -130,7 +116,6 @@ class Diagnosis:
     ranked: tuple[Ranked, ...]
     learns: bool | None
     ends: tuple[Mean, Mean] | None
-    third: int
     unseen: tuple[str, ...]
     timing: Timing
     notes: tuple[str, ...]
@@ -159,7 +144,6 @@ def diagnose_log(log: Log, gpus: int = 1) -> Diagnosis:
         tuple(ranked),
         learns,
         (_mean(rewards[:third]), _mean(rewards[-third:])) if third >= 2 else None,
-        third,
         _unseen(ranked, findings, log) if learns is False else (),
         clock,
         tuple(_notes(log, learns, findings)),
@@ -170,10 +154,9 @@ def _ranked(
     findings: Sequence[Finding], learns: bool | None, log: Log, clock: Timing
 ) -> list[Ranked]:
     """Return the causes, most likely first. Of a run that learns only what stands out, and does not starve it, is worth a look."""
-    read = features(findings, learns)
     found = []
-    for slug, own in evidence_for(findings).items():
-        check, likely = own[0].check, probability(read[slug])
+    for slug, likely, own in likely_causes(findings, learns):
+        check = own[0].check
         stands_out = own[0].shown.strength >= LARGE and likely >= STANDS_OUT and not check.starves
         if stands_out or not learns:
             change, rows = _change_of(check, log), rows_of(own[0], log)
@@ -265,15 +248,14 @@ def timing_of(log: Log, gpus: int) -> Timing:
 
 def _with_names(text: str, log: Log) -> str:
     """Return a text whose settings, in backquotes, have the names of the log's trainer."""
-    framework = framework_of(log.sources)
-    return re.sub(r"`(\w+)`", lambda name: f"`{argument_name(name[1], framework)}`", text)
+    return re.sub(r"`(\w+)`", lambda name: f"`{argument_name(name[1], log.framework)}`", text)
 
 
 def settings_of(log: Log) -> dict[str, Any]:
     """Return the run's settings that an answer may name, by the log's trainer's names."""
     given = {name: argument_value(log.settings, name) for name in ARGUMENTS}
-    framework = framework_of(log.sources)
-    return {argument_name(n, framework): value for n, value in given.items() if value is not None}
+    known = {name: value for name, value in given.items() if value is not None}
+    return {argument_name(name, log.framework): value for name, value in known.items()}
 
 
 def _change_of(check: Check, log: Log) -> str:
@@ -285,7 +267,7 @@ def _change_of(check: Check, log: Log) -> str:
             is_number = isinstance(now, int | float) and not isinstance(now, bool)
             tried = _short(now * wanted.times) if is_number else f"{wanted.times:g} times as much"
         if tried != str(now):
-            shown = argument_name(name, framework_of(log.sources))
+            shown = argument_name(name, log.framework)
             return f"{shown}{'' if now is None else f', now {_short(now)}'}{tried and f': try {tried}'}"
     return ""
 
@@ -323,25 +305,23 @@ def to_log(findings: Sequence[Finding], log: Log) -> tuple[str, ...]:
     """Return what the log's trainer could log and did not, first what most checks wait for; at most three, none where it has no steps."""
     if log.steps.empty:
         return ()
-    framework = framework_of(log.sources)
     counts: Counter[str] = Counter()
     for each in findings:
         ways = [tuple(n for n in names if not log.has(n)) for names in each.check.needs]
         if each.status == "unchecked" and all(ways):
-            can = [way for way in ways if all(_can_log(n, framework, log) for n in way)]
+            can = [way for way in ways if all(_can_log(n, log) for n in way)]
             for name in min(can, key=len, default=()):
                 counts["completions" if name.startswith("completions") else name] += 1
-    known = _WITH if framework == "trl" else {}
-    names = [known.get(n) or logged_as(n, framework) for n, _ in counts.most_common()]
+    known = _WITH if log.framework == "trl" else {}
+    names = [known.get(n) or logged_as(n, log.framework) for n, _ in counts.most_common()]
     return tuple(dict.fromkeys(names))[:_ASKED]
 
 
-def _can_log(name: str, framework: str, log: Log) -> bool:
+def _can_log(name: str, log: Log) -> bool:
+    of_trl = log.framework == "trl"
     without_engine = argument_value(log.settings, "use_vllm") is False
-    if framework == "trl" and without_engine and "use_vllm" in _WITH.get(name, ""):
+    if of_trl and without_engine and "use_vllm" in _WITH.get(name, ""):
         return False
     if name in log.rounded or name in _NEVER:
         return False
-    if name.startswith("completions"):
-        return framework == "trl"
-    return framework in NAMES.get(name, ())
+    return of_trl if name.startswith("completions") else log.framework in NAMES.get(name, ())

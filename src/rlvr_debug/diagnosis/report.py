@@ -58,7 +58,7 @@ def reward_text(found: Diagnosis) -> str:
     first, last = found.ends
     apart = last.high < first.low
     moves = "rises" if found.learns else "falls" if apart else "does not clearly rise"
-    ends = f"first and last {found.third} rows"
+    ends = f"first and last {found.log.series('reward').size // 3} rows"
     return f"The reward {moves}: {_mean(first)} to {_mean(last)} ({ends}, 95 % intervals)."
 
 

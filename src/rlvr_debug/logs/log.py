@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from numpy.typing import NDArray
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
-from rlvr_debug.logs.names import KNOWN, NAMES, ROUNDED, part_of, read_settings, resolve
+from rlvr_debug.logs.names import KNOWN, NAMES, ROUNDED, dotted, framework_of, part_of, resolve
 from rlvr_debug.logs.readers import read_rows
 from rlvr_debug.logs.structured import EXPECTED, Rows, rank_of
 
 Array = NDArray[np.float64]
 _MOST_FILES = 5_000
+_MOST_SETTINGS = 1 << 20  # bytes
 _INPUT = "standard input"
 # no quantity is larger: it is read as infinity, so that sums of squares do not overflow
 _HUGE = 1e100
@@ -61,6 +63,11 @@ class Log:
     settings: Mapping[str, Any] = field(default_factory=dict)
     ends: str = ""
     pace: float | None = None
+
+    @cached_property
+    def framework(self) -> str:
+        """The one that calls most of its columns so."""
+        return framework_of(self.sources)
 
     def series(self, quantity: str) -> Array:
         """Its finite values in order of steps; empty where it was not logged."""
@@ -112,7 +119,19 @@ def read_log(path: Path, run: str = "") -> Log:
                 raise InputError(str(error).replace(kept.name, _INPUT)) from None
     files = _files(path) if os.path.isdir(path) else [path]
     log = make_log(place, [read_rows(file, run) for file in files])
-    return replace(log, settings={**read_settings(path), **log.settings})
+    return replace(log, settings={**_settings(path), **log.settings})
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Return the settings beside a log by their dotted names, none where no file holds any."""
+    folder = path if path.is_dir() else path.parent
+    for file in (folder / name for name in _PLACES["settings"]):
+        try:
+            if file != path and file.is_file() and file.stat().st_size <= _MOST_SETTINGS:
+                return dict(dotted(read_yaml(file)))
+        except (InputError, OSError, ValueError, RecursionError):
+            continue
+    return {}
 
 
 def _files(folder: Path) -> list[Path]:

@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
 
 # stands for a number that was printed with so few decimals that none of it is left
@@ -17,9 +16,7 @@ _PREFIXES = ("train/", "global/")
 _PART = re.compile(r"(?:agg/all/[^/]+/)?rewards/(?P<part>.+?)(?:/(?P<what>mean|std))?")
 _OF_A_PART = ("mean", "std", "min", "max", "p10", "p50", "p90")
 _WORDS = re.compile(r"<[a-z]+>")
-_LARGEST = 1 << 20
 _HERE = Path(__file__)
-_BESIDE: Sequence[str] = read_yaml(_HERE.with_name("places.yaml"))["settings"]
 # settings by TRL's names
 ARGUMENTS: Mapping[str, Mapping[str, Any]] = read_yaml(_HERE.with_name("arguments.yaml"))
 # frameworks, quantities, completions and what consoles print
@@ -92,18 +89,6 @@ def part_of(name: str) -> tuple[str, str] | None:
 def is_known(name: str) -> bool:
     """Return whether a column is of a quantity, or of a part of the reward."""
     return bool(resolve(name) or part_of(name))
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """Return the settings beside a log by their dotted names, none where no file holds any."""
-    folder = path if path.is_dir() else path.parent
-    for file in (folder / name for name in _BESIDE):
-        try:
-            if file != path and file.is_file() and file.stat().st_size <= _LARGEST:
-                return dict(dotted(read_yaml(file)))
-        except (InputError, OSError, ValueError, RecursionError):
-            continue
-    return {}
 
 
 def dotted(tree: Any) -> Iterator[tuple[str, Any]]:

@@ -46,9 +46,8 @@ def printed_rows(
         last = _feed(stream, [*all_of_them, settings, ending])
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    for reader in all_of_them:
+    for reader in (*all_of_them, settings):
         reader.end()
-    settings.end()
     # where two have as many rows it is the framework's own
     found = [each for each in all_of_them if each.size]
     if not found:

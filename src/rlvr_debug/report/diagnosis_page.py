@@ -13,17 +13,10 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from rlvr_debug.causes import load_hypothesis
+from rlvr_debug.diagnosis import evidence, report
 from rlvr_debug.diagnosis.compare import Comparison, Parting
-from rlvr_debug.diagnosis.evidence import Curve, Mark, curve, evidence
-from rlvr_debug.diagnosis.rank import Diagnosis, to_log
-from rlvr_debug.diagnosis.report import (
-    chance,
-    in_order,
-    log_text,
-    not_ranked,
-    reward_text,
-    verdict_text,
-)
+from rlvr_debug.diagnosis.evidence import Curve, Mark, curve
+from rlvr_debug.diagnosis.rank import Diagnosis
 from rlvr_debug.logs.log import Array
 from rlvr_debug.report.offline import policy, source, templates
 
@@ -56,14 +49,12 @@ def _cut(text: str) -> str:
 
 def _render(name: str, found: Diagnosis | Comparison) -> str:
     """Return the page of what was found, by a template that calls what says and draws it."""
-    called = (chance, curve, evidence, in_order, log_text, not_ranked, reward_text, to_log)
-    named = {each.__name__: each for each in (*called, drawn, load_hypothesis, verdict_text)}
-    style = Markup(source("check.css") + source("diagnosis.css"))
+    called = {"report": report, "evidence": evidence, "cause": load_hypothesis, "drawn": drawn}
+    called |= {"parted": _parted, "cut": _cut}
     sizes = {"width": WIDTH, "height": HEIGHT, "most": _MOST_PARTINGS}
+    style = Markup(source("check.css") + source("diagnosis.css"))
     page = templates().get_template(name)
-    return page.render(
-        named, **sizes, parted=_parted, cut=_cut, found=found, policy=policy(), style=style
-    )
+    return page.render(called, **sizes, found=found, policy=policy(), style=style)
 
 
 # --- curves as SVG

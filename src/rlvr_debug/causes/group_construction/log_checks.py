@@ -2,18 +2,7 @@
 
 import numpy as np
 
-from rlvr_debug.causes.check import (
-    LARGE,
-    MILD,
-    STOPS,
-    Reading,
-    from_the_start,
-    graded,
-    late,
-    later,
-    steps_from_the_start,
-    trend,
-)
+from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, late, share_at_first, trend
 from rlvr_debug.causes.readings import DEAD, dead, follows, group_where, groups_of, of_early_groups
 from rlvr_debug.logs.log import Log
 
@@ -23,18 +12,16 @@ _DROPPED = 0.9
 
 
 def dead_groups(log: Log) -> Reading | None:
-    shares = log.series("dead_groups")
     groups = groups_of(log) if "reward" in log.completions else None
     alike = None if groups is None else dead(log, groups)
-    if shares.size:
-        share = from_the_start(shares)
+    if log.series("dead_groups").size:
+        share, later, spoken = share_at_first(log, "dead_groups")
     elif alike is not None:
-        share = of_early_groups(alike)
+        share, later, spoken = of_early_groups(alike), "", ()
     else:
         return None
     shown = () if groups is None or alike is None else group_where(groups, alike[alike])
-    spoken = steps_from_the_start(log, "dead_groups") if shares.size else ()
-    values = {"share": share, "later": later(shares)}
+    values = {"share": share, "later": later}
     return Reading(graded(share, DEAD), values, share, rollouts=shown, steps=spoken)
 
 

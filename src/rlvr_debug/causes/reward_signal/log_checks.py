@@ -1,8 +1,11 @@
 """What a log shows for reward-signal."""
 
 import itertools
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rlvr_debug.causes.check import (
     LARGE,
@@ -16,15 +19,7 @@ from rlvr_debug.causes.check import (
     graded,
     trend,
 )
-from rlvr_debug.causes.readings import (
-    DEAD,
-    SAME,
-    at_least,
-    dead,
-    group_where,
-    groups_of,
-    of_early_groups,
-)
+from rlvr_debug.causes.readings import DEAD, SAME, dead, group_where, groups_of, of_early_groups
 from rlvr_debug.logs.log import Array, Log
 
 _PART_CHANGE = 0.1
@@ -56,11 +51,18 @@ def equal_rewards(log: Log) -> Reading | None:
         return None
     different = groups["completion"].nunique() > 1
     alike = dead(log, groups) & different
-    share = min(of_early_groups(alike), at_least(alike))
+    share = min(of_early_groups(alike), _at_least(alike))
     if (logged := log.series("dead_groups")).size:  # of all groups, where the log has some
         share = min(share, from_the_start(logged))
     shown = group_where(groups, groups["completion"].nunique()[alike])
     return Reading(graded(share, DEAD), {"share": share}, share, rollouts=shown)
+
+
+def _at_least(values: pd.Series) -> float:
+    """Return the mean, less what few groups may be off by: the lower bound of Wilson's interval at one standard error."""
+    n, p = len(values), float(values.mean())
+    root = np.sqrt(p * (1 - p) / n + 1 / (4 * n * n))
+    return float((p + 1 / (2 * n) - root) / (1 + 1 / n))
 
 
 def parts_pull_apart(log: Log) -> Reading | None:
@@ -69,22 +71,27 @@ def parts_pull_apart(log: Log) -> Reading | None:
     if len(found) < 2:
         return None
     scale = max(float(np.nanmax(np.abs(log.parts.to_numpy(dtype=np.float64)))), 1e-300)
-    up = {n: t for n, t in found.items() if t.rises and t.change >= _PART_CHANGE * scale}
-    down = {n: t for n, t in found.items() if t.falls and -t.change >= _PART_CHANGE * scale}
+    far = _PART_CHANGE * scale
+    up = {n: t.change for n, t in found.items() if t.rises and t.change >= far}
+    down = {n: -t.change for n, t in found.items() if t.falls and -t.change >= far}
     changes = {name: each.change for name, each in found.items()}
-    if not (up and down):
-        return Reading(0, {"changes": changes})
-    rising = max(up, key=lambda name: up[name].change)
-    falling = min(down, key=lambda name: down[name].change)
-    gain, loss = changes[rising], -changes[falling]
-    values = {"changes": changes, "rising": rising, "gain": gain, "falling": falling, "loss": loss}
-    return Reading(LARGE, values, min(1.0, gain / scale))
+    against = _against(up, down)
+    amount = min(1.0, against.get("gain", 0.0) / scale)
+    return Reading(LARGE if against else 0, {"changes": changes, **against}, amount)
 
 
 def _part_trends(log: Log) -> dict[str, Trend]:
     """Return the trend of each part's mean, of parts with rows enough."""
     series = {str(name): log.parts[name].dropna().to_numpy(dtype=np.float64) for name in log.parts}
     return {name: trend(values) for name, values in series.items() if values.size >= 9}
+
+
+def _against(up: Mapping[str, float], down: Mapping[str, float]) -> dict[str, Any]:
+    """Return the part that rises most and the one that falls most, by how much each; nothing where not both do."""
+    if not (up and down):
+        return {}
+    rising, falling = (max(each, key=lambda name: each[name]) for each in (up, down))
+    return {"rising": rising, "gain": up[rising], "falling": falling, "loss": down[falling]}
 
 
 def parts_conflict(log: Log) -> Reading | None:
@@ -159,16 +166,11 @@ def part_given_up(log: Log) -> Reading | None:
     found = _part_trends(log)
     if len(found) < 2:
         return None
-    rising = {name: t for name, t in found.items() if t.rises}
+    up = {name: t.change for name, t in found.items() if t.rises}
     down = {
         name: -t.change / t.first
         for name, t in found.items()
         if t.falls and t.first > 0 and -t.change >= _OWN_FALL * t.first
     }
-    if not (rising and down):
-        return Reading(0, {"falls": {}})
-    worst = max(down, key=lambda name: down[name])
-    best = max(rising, key=lambda name: rising[name].change)
-    gain = rising[best].change
-    values = {"falls": down, "falling": worst, "loss": down[worst], "rising": best, "gain": gain}
-    return Reading(LARGE, values, 0.9)
+    against = _against(up, down)
+    return Reading(LARGE if against else 0, {"falls": down if against else {}, **against}, 0.9)

@@ -14,16 +14,9 @@ from typing import Any, BinaryIO
 
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_yaml
+from rlvr_debug.logs.console import MOST_ROWS
 from rlvr_debug.logs.names import is_known
-from rlvr_debug.logs.structured import (
-    EXPECTED,
-    TABLES,
-    Rows,
-    flat,
-    is_structured,
-    parquet_rows,
-    structured_rows,
-)
+from rlvr_debug.logs.structured import EXPECTED, TABLES, Rows, flat, is_structured, structured_rows
 
 _MOST_BYTES = 256 * 1024 * 1024  # of what is not read line by line
 _HEAD = 65536
@@ -56,7 +49,7 @@ def _file_rows(path: Path, run: str) -> Rows:
         begin = stream.read(4)
         stream.seek(0)
         if begin == b"PAR1":
-            return parquet_rows(path, _whole(path, stream))
+            return _parquet_rows(path, _whole(path, stream))
         if begin[:2] == b"\x1f\x8b":
             plain = _whole(path, gzip.GzipFile(fileobj=stream))
             return _text_rows(path, io.BytesIO(plain), run)
@@ -182,7 +175,23 @@ def _row_line(row: re.Match[str]) -> str:
     return "\n" + "\t".join(" ".join(cell.split()) for cell in _CELL.split(row[1])[1:]) + "\n"
 
 
-# --- what loggers write themselves, read with the libraries of their makers, each of them an extra
+# --- parquet and what loggers write themselves, read with the libraries of their makers, each of them an extra
+
+
+def _parquet_rows(path: Path, data: bytes) -> Rows:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise _missing(path, "parquet", "pyarrow", "parquet") from None
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        if file.metadata.num_rows > MOST_ROWS:
+            raise InputError(f"{path}: expected at most {MOST_ROWS} rows, found more")
+        rows = file.read().to_pylist()
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise InputError(f"{path}: expected parquet, found: {short(str(error))}") from None
+    return Rows("parquet", [flat(row, path, number) for number, row in enumerate(rows, 1)])
 
 
 def _tensorboard_rows(path: Path) -> Rows:
@@ -191,7 +200,7 @@ def _tensorboard_rows(path: Path) -> Rows:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         from tensorboard.util.tensor_util import make_ndarray
     except ImportError:
-        raise _missing(path, "TensorBoard's events", "tensorboard") from None
+        raise _missing(path, "TensorBoard's events", "tensorboard", "tensorboard") from None
     logging.getLogger("tensorboard").setLevel(logging.ERROR)
     # 0: every value; of what is no number, next to nothing
     kept = {"scalars": 0, "tensors": 0, "images": 1, "audio": 1, "histograms": 1}
@@ -227,7 +236,7 @@ def _wandb_rows(path: Path) -> Rows:
         from wandb.proto import wandb_internal_pb2
         from wandb.sdk.internal.datastore import DataStore
     except ImportError:
-        raise _missing(path, "Weights & Biases' own log", "wandb") from None
+        raise _missing(path, "Weights & Biases' own log", "wandb", "wandb") from None
     store = DataStore()
     try:
         store.open_for_scan(str(path))
@@ -265,7 +274,7 @@ def _row(history: Any) -> dict[str, Any]:
     return {n: v for n, v in values.items() if not (isinstance(v, Mapping) and "_type" in v)}
 
 
-def _missing(path: Path, what: str, extra: str) -> InputError:
+def _missing(path: Path, what: str, package: str, extra: str) -> InputError:
     return InputError(
-        f"{path}: reading {what} needs the package {extra}: pip install 'rlvr-debug[{extra}]'"
+        f"{path}: reading {what} needs the package {package}: pip install 'rlvr-debug[{extra}]'"
     )

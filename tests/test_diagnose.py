@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
-from rlvr_debug.diagnosis.advice import to_log
-from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log, reward_rises
+from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log, reward_rises, to_log
 from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
 from rlvr_debug.logs.log import make_log
-from rlvr_debug.logs.names import names_of
+from rlvr_debug.logs.names import NAMES
 from rlvr_debug.logs.structured import Rows
 from rlvr_debug.study.params import load_params
 from tests.in_process import called
@@ -85,8 +84,7 @@ def rows_of(
     columns: Mapping[str, Any], rename: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
     names = {
-        name: (rename or {}).get(name, names_of(name)[next(iter(names_of(name)))][0])
-        for name in columns
+        name: (rename or {}).get(name, NAMES[name][next(iter(NAMES[name]))][0]) for name in columns
     }
     size = len(next(iter(columns.values())))
     return [{names[name]: float(columns[name][i]) for name in columns} for i in range(size)]
@@ -154,7 +152,7 @@ def test_renaming_columns_by_any_alias_changes_no_finding(
     quantity, _, value = PLANTED[column]
     run = {**healthy(seed), quantity: np.full(40, value)}
     names = {
-        name: data.draw(st.sampled_from([n for each in names_of(name).values() for n in each]))
+        name: data.draw(st.sampled_from([n for each in NAMES[name].values() for n in each]))
         for name in run
     }
     assert said(rows_of(run, names)) == said(rows_of(run))
@@ -362,7 +360,7 @@ def test_single_steps_with_an_absurd_kl_are_spoken_of_and_nothing_logged_is_aske
     columns = flat(0, kl=kl, loss=0.04 * kl, learning_rate=1e-6, sampler_kl=0.001)
     columns["grad_norm"] = np.where(kl > 1, 4.2 * kl, columns["grad_norm"])
     kept = ("step", "reward", "kl", "grad_norm", "loss", "learning_rate", "sampler_kl")
-    verl = {name: names_of(name)["verl"][0] for name in kept}
+    verl = {name: NAMES[name]["verl"][0] for name in kept}
     rows = rows_of({name: columns[name] for name in kept}, verl)
     found = diagnose_log(log_of(rows))
     assert found.ranked[0].slug == "sequence-mismatch"

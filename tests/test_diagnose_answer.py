@@ -18,11 +18,10 @@ from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
-from rlvr_debug.diagnosis.advice import to_log
 from rlvr_debug.diagnosis.checks import STANDS_OUT
 from rlvr_debug.diagnosis.compare import compare, comparison_json, comparison_text
 from rlvr_debug.diagnosis.evidence import curve, evidence
-from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log
+from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log, to_log
 from rlvr_debug.diagnosis.report import diagnosis_text, in_order, reward_text
 from rlvr_debug.logs.log import Log, make_log, read_log
 from rlvr_debug.logs.structured import Rows
@@ -381,8 +380,8 @@ def test_what_is_not_there_is_not_said_to_be_there() -> None:
 
 def test_a_check_costs_no_less_than_it_takes() -> None:
     """A run of 0.3 s a step was told that a check takes 1 s."""
-    after = diagnosed(flat(0, grad_norm=1e-9, seconds=0.3)).ranked[0].next
-    assert (after.what, after.cost) == ("rlvr-debug check train.py", "3 steps and about a minute")
+    after = diagnosed(flat(0, grad_norm=1e-9, seconds=0.3)).ranked[0]
+    assert (after.next, after.cost) == ("rlvr-debug check train.py", "3 steps and about a minute")
 
 
 def test_of_a_run_that_learns_what_was_found_is_said_and_no_cause_cleared_that_a_log_may_hide() -> (
@@ -492,7 +491,7 @@ def test_a_page_has_every_suspect_with_its_reason_what_refutes_it_and_its_curve(
     assert "Most likely gradient-explosion (" in page
     for each in diagnosis.ranked:
         refuted_by = each.refuted_by.replace("`", "")
-        for said in (each.slug, each.next.what, refuted_by, each.change):
+        for said in (each.slug, each.next, refuted_by, each.change):
             assert said in page.replace("&#39;", "'")
     for slug in diagnosis.unseen:
         assert f'<th scope="row">{slug}</th><td>The reward does not rise' in page

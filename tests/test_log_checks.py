@@ -14,7 +14,7 @@ from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, log_checks
 from rlvr_debug.diagnosis.rank import diagnose_log
 from rlvr_debug.files import read_yaml
 from rlvr_debug.logs.log import Log
-from rlvr_debug.logs.names import quantities
+from rlvr_debug.logs.names import NAMES
 
 CHECKS = {check.name: check for check in log_checks()}
 UP = [0.1] * 4 + [0.2] * 4 + [0.9] * 4
@@ -238,7 +238,7 @@ def test_an_advantage_that_no_scaling_gives_is_said_with_the_group_s_size_where_
 def test_what_is_logged_and_never_finite_is_too_little_of_it(name: str) -> None:
     """One such log ended in a traceback: of a sampler's gap that was infinite in every row."""
     for names in CHECKS[name].needs:
-        logged = dict.fromkeys((n for n in names if n in quantities()), 12)
+        logged = dict.fromkeys((n for n in names if n in NAMES), 12)
         log = Log("made-up", "JSONL", pd.DataFrame(), nonfinite=logged)
         if logged and len(logged) == len(names):
             assert log.has(*names)

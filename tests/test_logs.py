@@ -20,25 +20,25 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import logged_as, read_log
-from rlvr_debug.logs.names import framework_of, known_names, names_of, quantities, resolve
+from rlvr_debug.logs.names import KNOWN, NAMES, framework_of, resolve
 from rlvr_debug.logs.readers import read_rows
 from tests.in_process import called
 from tests.test_diagnose import completions, healthy, log_of, rows_of
 
 
 def test_every_name_is_resolved_to_its_quantity_and_no_other() -> None:
-    for quantity in quantities():
-        for framework, names in names_of(quantity).items():
-            assert framework in known_names()["frameworks"]
+    for quantity, by_framework in NAMES.items():
+        for framework, names in by_framework.items():
+            assert framework in KNOWN["frameworks"]
             for name in (*names, *(f"train/{name.upper()}" for name in names)):
                 found = resolve(name)
                 assert found is not None
                 assert found[0] == quantity, name
 
 
-@pytest.mark.parametrize("framework", known_names()["frameworks"])
+@pytest.mark.parametrize("framework", KNOWN["frameworks"])
 def test_a_log_is_known_by_its_framework_s_names(framework: str) -> None:
-    named = {q: names_of(q)[framework][0] for q in quantities() if names_of(q).get(framework)}
+    named = {q: names[framework][0] for q, names in NAMES.items() if names.get(framework)}
     if len(named) > 2:
         assert framework_of({q: f"train/{name}" for q, name in named.items()}) == framework
     for quantity, name in named.items():

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from rlvr_debug.causes import CHECKS, file_of, hypothesis_names, module_of, read
 from rlvr_debug.causes.base import LogCheck, check_names
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Array, Log
-from rlvr_debug.logs.names import argument_value, quantities, readable
+from rlvr_debug.logs.names import NAMES, READABLE, argument_value
 
 # how much what is logged would explain of a run that does not learn
 STOPS = 4  # by itself nothing can be learned
@@ -89,7 +90,7 @@ class Check(LogCheck):
 
     def _enough(self, log: Log) -> bool:
         """Return whether finite values are there: as many as `fewest` says, and one of each quantity of an alternative."""
-        fewest = {**dict.fromkeys(quantities(), 1), **self.fewest}
+        fewest = {**dict.fromkeys(NAMES, 1), **self.fewest}
         return all(log.series(name).size >= count for name, count in self.fewest.items()) and any(
             log.has(*names)
             and all(log.series(name).size >= fewest[name] for name in names if name in fewest)
@@ -119,9 +120,8 @@ def log_checks() -> tuple[Check, ...]:
     for check in found:
         path, place = file_of(check.slug), f"log_checks.{check.name}"
         check_names(path, f"{place}.explains", check.explains, [other.name for other in found])
-        for names in check.needs:
-            check_names(path, f"{place}.needs", names, readable())
-        check_names(path, f"{place}.fewest", check.fewest, quantities())
+        check_names(path, f"{place}.needs", chain(*check.needs), READABLE)
+        check_names(path, f"{place}.fewest", check.fewest, NAMES)
     return tuple(sorted(found, key=lambda check: check.order))
 
 
@@ -175,19 +175,14 @@ def from_the_start(shares: NDArray[Any]) -> float:
     return float(min(shares[: first_rows(shares.size)].mean(), shares.mean()))
 
 
-def steps_from_the_start(log: Log, quantity: str) -> tuple[Steps, ...]:
-    """Return the steps of the rows whose mean from_the_start is, all where both means are one."""
+def share_at_first(log: Log, quantity: str) -> tuple[float, str, tuple[Steps, ...]]:
+    """Return from_the_start of a logged share, the last third's in words where that is far above it, and the steps that it is of."""
     shares = log.series(quantity)
-    count = first_rows(shares.size)
-    is_start = shares[:count].mean() < shares.mean() * (1 - 1e-9)
-    return spoken_of(log, quantity, slice(count) if is_start else slice(None))
-
-
-def later(shares: Array) -> str:
-    """Return the last third's share in words, where it is far above that of the first rows, else ""."""
-    end, first = late(shares), shares[: first_rows(shares.size)]
-    is_later = shares.size and first.mean() <= min(shares.mean(), end - _LATER)
-    return f" (first rows; last third: {end:.0%})" if is_later else ""
+    count, mean, end = first_rows(shares.size), shares.mean(), late(shares)
+    first = shares[:count].mean()
+    later = f" (first rows; last third: {end:.0%})" if first <= min(mean, end - _LATER) else ""
+    rows = slice(count) if first < mean * (1 - 1e-9) else slice(None)
+    return from_the_start(shares), later, spoken_of(log, quantity, rows)
 
 
 def spoken_of(log: Log, quantity: str, *rows: slice) -> tuple[Steps, ...]:
@@ -208,17 +203,16 @@ def correlation(one: Array, other: Array) -> float:
     return float(np.corrcoef(one, other)[0, 1])
 
 
-def trend(values: Array) -> Trend | None:
-    """None for fewer than 9 values: a third would have none to speak of."""
+def trend(values: Array) -> Trend:
+    """Return how a series goes: nowhere, if it has fewer than 9 values, of which a third would be none to speak of."""
     if values.size < 9:
-        return None
+        return Trend(0.0, 0.0, 0.0)
     third = values.size // 3
     first, last = values[:third], values[-third:]
     error = float(np.sqrt((first.var(ddof=1) + last.var(ddof=1)) / third))
-    change = float(last.mean() - first.mean())
-    scale = max(abs(float(first.mean())), abs(float(last.mean())), 1e-300)
-    if error <= 1e-9 * scale:
-        z = 0.0 if abs(change) <= 1e-9 * scale else float(np.sign(change)) * 1e9
-    else:
-        z = change / error
-    return Trend(float(first.mean()), float(last.mean()), z)
+    begins, ends = float(first.mean()), float(last.mean())
+    change = ends - begins
+    nothing = 1e-9 * max(abs(begins), abs(ends), 1e-300)
+    if error > nothing:
+        return Trend(begins, ends, change / error)
+    return Trend(begins, ends, 0.0 if abs(change) <= nothing else float(np.sign(change)) * 1e9)

@@ -1,19 +1,18 @@
 """Every cause's checks on one log, and how likely each cause is: a logistic model over the findings (benchmarks/mistakes/fit.py)."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from rlvr_debug.causes.check import LARGE, Check, Reading, log_checks
+from rlvr_debug.files import read_json
 from rlvr_debug.logs.log import Log, logged_as
-from rlvr_debug.logs.names import framework_of, known_names, names_of, quantities
+from rlvr_debug.logs.names import KNOWN, NAMES
 
-Status = Literal["found", "fine", "unchecked"]
 WEIGHTS = Path(__file__).with_name("weights.json")
+_WEIGHT: Mapping[str, float] = read_json(WEIGHTS)
 # a first cause below is more often wrong than right
 STANDS_OUT = 0.5
 _MOST_SYMPTOMS = 4
@@ -25,7 +24,7 @@ class Finding:
     """One check on one log. missing: what to log for it. explained_by: a check whose finding this one follows from, "" for none."""
 
     check: Check
-    status: Status
+    status: Literal["found", "fine", "unchecked"]
     shown: Reading = _NOTHING
     missing: tuple[str, ...] = ()
     explained_by: str = ""
@@ -61,9 +60,8 @@ def _missing(check: Check, log: Log) -> tuple[str, ...]:
     of_parts = check.needs[0][0] == "parts" or check.name == "parts-conflict"
     if of_parts and log.parts.shape[1] == 1:
         return ("two reward functions or more: this run has one",)
-    framework = framework_of(log.sources)
-
-    named = {name for name in quantities() if framework in names_of(name)}
+    framework = log.framework
+    named = {name for name, names in NAMES.items() if framework in names}
     wanted = next((names for names in check.needs if named.issuperset(names)), check.needs[0])
     missing = tuple(
         logged_as(name, framework)
@@ -76,14 +74,12 @@ def _missing(check: Check, log: Log) -> tuple[str, ...]:
 
 def _setting(name: str, framework: str) -> str:
     """Return the setting with which TRL logs a quantity, in brackets, "" where it needs none."""
-    known = known_names()["with"] if framework == "trl" else {}
+    known = KNOWN["with"] if framework == "trl" else {}
     return "".join(known.get(name.partition(".")[0], "").partition(" (")[1:])
 
 
 def _one(check: Check, log: Log) -> Finding:
-    if not any(log.has(*names) for names in check.needs):
-        return Finding(check, "unchecked", missing=_missing(check, log))
-    shown = check.on(log)
+    shown = check.on(log) if any(log.has(*names) for names in check.needs) else None
     if shown is None:
         return Finding(check, "unchecked", missing=_missing(check, log))
     return Finding(check, "found" if shown.strength else "fine", shown)
@@ -118,14 +114,14 @@ def features(findings: Sequence[Finding], learns: bool | None) -> dict[str, dict
     return found
 
 
-@cache
-def _weights() -> Mapping[str, float]:
-    found: Mapping[str, float] = json.loads(WEIGHTS.read_text(encoding="utf-8"))
-    return found
+def likely_causes(
+    findings: Sequence[Finding], learns: bool | None
+) -> list[tuple[str, float, list[Finding]]]:
+    """Return each cause that findings speak for with how likely it is the right one, and its findings, the strongest first."""
+    read = features(findings, learns)
+    return [(slug, _probability(read[slug]), own) for slug, own in evidence_for(findings).items()]
 
 
-def probability(of_one: Mapping[str, float]) -> float:
-    """Return how likely a cause with these features is the right one."""
-    weights = _weights()
-    total = sum(weights.get(name, 0.0) * value for name, value in of_one.items())
-    return 1 / (1 + math.exp(-total - weights["intercept"]))
+def _probability(of_one: Mapping[str, float]) -> float:
+    total = sum(_WEIGHT.get(name, 0.0) * value for name, value in of_one.items())
+    return 1 / (1 + math.exp(-total - _WEIGHT["intercept"]))

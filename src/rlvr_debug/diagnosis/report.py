@@ -12,9 +12,8 @@ import numpy as np
 
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.causes.check import trend
-from rlvr_debug.diagnosis.advice import settings_of, to_log
 from rlvr_debug.diagnosis.checks import Finding
-from rlvr_debug.diagnosis.rank import Diagnosis, Mean, Ranked
+from rlvr_debug.diagnosis.rank import Diagnosis, Mean, Ranked, settings_of, to_log
 from rlvr_debug.logs.log import Log
 
 _WIDTHS = (60, 80, 120)  # characters of a line: at least, off a terminal, at most
@@ -59,7 +58,7 @@ def reward_text(found: Diagnosis) -> str:
     first, last = found.ends
     apart = last.high < first.low
     moves = "rises" if found.learns else "falls" if apart else "does not clearly rise"
-    ends = f"first and last {found.third} rows"
+    ends = f"first and last {found.log.series('reward').size // 3} rows"
     return f"The reward {moves}: {_mean(first)} to {_mean(last)} ({ends}, 95 % intervals)."
 
 
@@ -92,8 +91,8 @@ def _too_few(found: Diagnosis) -> bool:
 def _parts(found: Diagnosis) -> Iterator[str]:
     """Yield how the parts of a reward of several move, by their own names."""
     parts = found.log.parts.iloc[:, :_ALSO]
-    trends = {name: trend(parts[name].dropna().to_numpy(dtype=np.float64)) for name in parts}
-    moved = {name: of for name, of in trends.items() if of}
+    values = {name: parts[name].dropna().to_numpy(dtype=np.float64) for name in parts}
+    moved = {name: trend(each) for name, each in values.items() if each.size >= 9}
     if len(moved) > 1 and not (found.learns and all(of.rises for of in moved.values())):
         said = ", ".join(f"{name} {of.first:.3g} to {of.last:.3g}" for name, of in moved.items())
         yield from wrapped(f"Its parts: {said}.", "")
@@ -142,8 +141,8 @@ def _in_full(place: int, each: Ranked) -> Iterator[str]:
     yield from wrapped(f"Not this if {each.refuted_by}", "   ")
     if each.change:
         yield from wrapped(f"Change: {each.change}", "   ")
-    cost = f" ({each.next.cost})" if each.next.cost else ""
-    yield from wrapped(f"Next: {each.next.what}{cost}", "   ")
+    cost = f" ({each.cost})" if each.cost else ""
+    yield from wrapped(f"Next: {each.next}{cost}", "   ")
 
 
 def in_order(found: Diagnosis, most: int = 8) -> list[Finding]:
@@ -244,8 +243,8 @@ def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
                 "checks": list(each.checks),
                 "refuted_by": each.refuted_by,
                 "change": each.change,
-                "next": each.next.what,
-                "cost": each.next.cost,
+                "next": each.next,
+                "cost": each.cost,
             }
             for each in found.ranked
         ],

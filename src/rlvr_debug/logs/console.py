@@ -13,7 +13,7 @@ NUMBER = (
     r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|inf(?:inity)?|Infinity)"
 )
 _MOST_OPEN = 1 << 16  # characters of a dictionary over several lines
-_MOST_ROWS = 1_000_000
+MOST_ROWS = 1_000_000
 _PAIR = re.compile(
     rf"""(['"])(?P<name>[^'"]{{1,300}})\1\s*:\s*(?:[\w.]+\()?(['"]?)(?P<value>{NUMBER}(?:/\d+)?)\3(?=[\s,)}}\]]|$)"""
 )
@@ -84,8 +84,8 @@ class Reader:
             run.first.setdefault(order, at)
             run.last[order] = at
         run.rows.append((values, at))
-        if len(run.rows) > _MOST_ROWS:
-            raise InputError(f"line {line.number}: expected at most {_MOST_ROWS} rows, found more")
+        if len(run.rows) > MOST_ROWS:
+            raise InputError(f"line {line.number}: expected at most {MOST_ROWS} rows, found more")
 
     def join(self, values: Values, line: Line) -> None:
         runs = self.ranks.get(line.rank)

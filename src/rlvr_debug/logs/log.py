@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,13 @@ from numpy.typing import NDArray
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
-from rlvr_debug.logs.names import (
-    ROUNDED,
-    known_names,
-    names_of,
-    part_of,
-    quantities,
-    read_settings,
-    resolve,
-)
+from rlvr_debug.logs.names import KNOWN, NAMES, ROUNDED, dotted, framework_of, part_of, resolve
 from rlvr_debug.logs.readers import read_rows
 from rlvr_debug.logs.structured import EXPECTED, Rows, rank_of
 
 Array = NDArray[np.float64]
 _MOST_FILES = 5_000
+_MOST_SETTINGS = 1 << 20  # bytes
 _INPUT = "standard input"
 # no quantity is larger: it is read as infinity, so that sums of squares do not overflow
 _HUGE = 1e100
@@ -69,6 +63,11 @@ class Log:
     settings: Mapping[str, Any] = field(default_factory=dict)
     ends: str = ""
     pace: float | None = None
+
+    @cached_property
+    def framework(self) -> str:
+        """The one that calls most of its columns so."""
+        return framework_of(self.sources)
 
     def series(self, quantity: str) -> Array:
         """Its finite values in order of steps; empty where it was not logged."""
@@ -120,7 +119,19 @@ def read_log(path: Path, run: str = "") -> Log:
                 raise InputError(str(error).replace(kept.name, _INPUT)) from None
     files = _files(path) if os.path.isdir(path) else [path]
     log = make_log(place, [read_rows(file, run) for file in files])
-    return replace(log, settings={**read_settings(path), **log.settings})
+    return replace(log, settings={**_settings(path), **log.settings})
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Return the settings beside a log by their dotted names, none where no file holds any."""
+    folder = path if path.is_dir() else path.parent
+    for file in (folder / name for name in _PLACES["settings"]):
+        try:
+            if file != path and file.is_file() and file.stat().st_size <= _MOST_SETTINGS:
+                return dict(dotted(read_yaml(file)))
+        except (InputError, OSError, ValueError, RecursionError):
+            continue
+    return {}
 
 
 def _files(folder: Path) -> list[Path]:
@@ -200,13 +211,10 @@ def make_log(place: str, found: Sequence[Rows]) -> Log:
     if parts and not own_reward:
         table = table.assign(reward=table[parts].sum(axis="columns"))
     settings = {name: value for each in found for name, value in each.settings.items()}
-    known = Log(place, " and ".join(kinds), table, own_reward, notes=notes, settings=settings)
     ended = next((each for each in found if each.ends or each.pace), Rows("", ()))
-    known = replace(known, ends=ended.ends, pace=ended.pace)
-    log = _of_steps(known, steps)
-    if not table.empty or log.parts.shape[1]:
-        return log
-    if not set(log.sources) - {"step"}:
+    known = Log(place, " and ".join(kinds), table, own_reward, notes=notes, settings=settings)
+    log = _of_steps(replace(known, ends=ended.ends, pace=ended.pace), steps)
+    if table.empty and not log.parts.shape[1] and not set(log.sources) - {"step"}:
         names = ", ".join([*log.sources.values(), *log.unknown][:5]) or "none"
         raise InputError(
             f"{place}: found no known metric (names: {names[:200]}), expected columns such as "
@@ -255,7 +263,7 @@ def _of_steps(log: Log, rows: Sequence[Mapping[str, Any]]) -> Log:
             parts[part[1]][part[0]] = name
         else:
             unknown.append(name)
-    sources = {q: chosen[q][1] for q in quantities() if q in chosen}
+    sources = {q: chosen[q][1] for q in NAMES if q in chosen}
     if "reward" in sources and not parts["mean"]:
         own = _adding_up(numbers, unknown, numbers[sources["reward"]])
         parts["mean"] = {name: name for name in own}
@@ -328,7 +336,7 @@ def _by_step(frame: pd.DataFrame, order: Array) -> pd.DataFrame:
 
 
 def _is_completions(rows: Sequence[Mapping[str, Any]]) -> bool:
-    names = known_names()["completions"]
+    names = KNOWN["completions"]
     return bool(rows) and all(
         any(name in rows[0] and not isinstance(rows[0][name], (int, float)) for name in names[key])
         for key in ("prompt", "completion")
@@ -343,7 +351,7 @@ def _completions(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     numbers = _numbers(rows)
     found: dict[str, Any] = {"step": 0.0}
     taken = {*_PLACES["no scores"]}
-    for key, names in known_names()["completions"].items():
+    for key, names in KNOWN["completions"].items():
         name = next((each for each in names if each in columns), "")
         taken.add(name)
         if name and key in ("prompt", "completion"):
@@ -368,5 +376,5 @@ def logged_as(quantity: str, framework: str = "trl") -> str:
         return f"completions with their {column or 'prompts'}"
     if quantity in ("parts", "part_stds"):
         return f"rewards/<part>/{'mean' if quantity == 'parts' else 'std'} of every part"
-    names = names_of(quantity)
+    names = NAMES[quantity]
     return next((n for key in (framework, "trl", *names) for n in names.get(key, ())), quantity)

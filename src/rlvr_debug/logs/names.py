@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
 
 # stands for a number that was printed with so few decimals that none of it is left
@@ -17,38 +16,26 @@ _PREFIXES = ("train/", "global/")
 _PART = re.compile(r"(?:agg/all/[^/]+/)?rewards/(?P<part>.+?)(?:/(?P<what>mean|std))?")
 _OF_A_PART = ("mean", "std", "min", "max", "p10", "p50", "p90")
 _WORDS = re.compile(r"<[a-z]+>")
-_BESIDE: Sequence[str] = read_yaml(Path(__file__).with_name("places.yaml"))["settings"]
-_LARGEST = 1 << 20
-
-
-@functools.cache
-def known_names() -> Mapping[str, Mapping[str, Any]]:
-    """Return names.yaml: frameworks, quantities and completions."""
-    found: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("names.yaml"))
-    return found
-
-
-def quantities() -> tuple[str, ...]:
-    return tuple(known_names()["quantities"])
-
-
-def names_of(quantity: str) -> Mapping[str, Sequence[str]]:
-    found: Mapping[str, Sequence[str]] = known_names()["quantities"][quantity]["names"]
-    return found
-
-
-def readable() -> tuple[str, ...]:
-    """Return all that a check may need: quantities, `parts`, `part_stds`, `completions` and its columns (Log.has)."""
-    columns = (f"completions.{name}" for name in known_names()["completions"])
-    return (*quantities(), "parts", "part_stds", "completions", *columns)
+_HERE = Path(__file__)
+# settings by TRL's names
+ARGUMENTS: Mapping[str, Mapping[str, Any]] = read_yaml(_HERE.with_name("arguments.yaml"))
+# frameworks, quantities, completions and what consoles print
+KNOWN: Mapping[str, Mapping[str, Any]] = read_yaml(_HERE.with_name("names.yaml"))
+# by quantity, its names by framework
+NAMES: Mapping[str, Mapping[str, Sequence[str]]] = {
+    quantity: each["names"] for quantity, each in KNOWN["quantities"].items()
+}
+_COLUMNS = (f"completions.{name}" for name in KNOWN["completions"])
+# all that a check may need (Log.has)
+READABLE = (*NAMES, "parts", "part_stds", "completions", *_COLUMNS)
 
 
 @functools.cache
 def _by_name() -> Mapping[str, tuple[str, int]]:
     """Lower-case name -> quantity, and its place in the table: the least one counts."""
     found: dict[str, tuple[str, int]] = {}
-    for quantity in quantities():
-        for place, name in enumerate(chain(*names_of(quantity).values())):
+    for quantity, names in NAMES.items():
+        for place, name in enumerate(chain(*names.values())):
             found.setdefault(name.lower(), (quantity, place))
     return found
 
@@ -83,10 +70,10 @@ def framework_of(sources: Mapping[str, str]) -> str:
             any(_pattern(name).fullmatch(each) for each in _plain(column))
             for quantity, column in sources.items()
             if quantity != "step"  # which loggers name
-            for name in names_of(quantity).get(framework, ())
+            for name in NAMES[quantity].get(framework, ())
         )
 
-    return max(("trl", *known_names()["frameworks"]), key=count)
+    return max(("trl", *KNOWN["frameworks"]), key=count)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -104,18 +91,6 @@ def is_known(name: str) -> bool:
     return bool(resolve(name) or part_of(name))
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """Return the settings beside a log by their dotted names, none where no file holds any."""
-    folder = path if path.is_dir() else path.parent
-    for file in (folder / name for name in _BESIDE):
-        try:
-            if file != path and file.is_file() and file.stat().st_size <= _LARGEST:
-                return dict(dotted(read_yaml(file)))
-        except (InputError, OSError, ValueError, RecursionError):
-            continue
-    return {}
-
-
 def dotted(tree: Any) -> Iterator[tuple[str, Any]]:
     """Yield a tree's leaves under dotted names. A repeated YAML alias is visited once."""
     below, seen = [("", tree)], set()
@@ -131,24 +106,12 @@ def dotted(tree: Any) -> Iterator[tuple[str, Any]]:
                     yield f"{prefix}{key}", value
 
 
-@functools.cache
-def arguments() -> Mapping[str, Mapping[str, Any]]:
-    """Return arguments.yaml: settings by TRL's names."""
-    found: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("arguments.yaml"))
-    return found
-
-
-def argument(name: str) -> Mapping[str, Any]:
-    """Return what arguments.yaml says of TRL's argument, nothing where it is not in it."""
-    return arguments().get(name, {})
-
-
 def argument_name(name: str, framework: str) -> str:
     """Return what a trainer calls the argument that TRL calls so; TRL's name where none is known."""
-    return str(argument(name).get("names", {}).get(framework, name))
+    return str(ARGUMENTS.get(name, {}).get("names", {}).get(framework, name))
 
 
 def argument_value(settings: Mapping[str, Any], name: str) -> Any:
     """Return the value of TRL's argument, by whatever name the settings have it; None where they do not."""
-    names = [name, *argument(name).get("names", {}).values()]
+    names = [name, *ARGUMENTS.get(name, {}).get("names", {}).values()]
     return next((settings[each] for each in names if each in settings), None)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_debug.errors import InputError, hint, short
-from rlvr_debug.logs.console import NUMBER
+from rlvr_debug.logs.console import MOST_ROWS, NUMBER
 from rlvr_debug.logs.names import is_known
 
 EXPECTED = (
@@ -21,7 +21,6 @@ EXPECTED = (
 )
 # endings of names of files that hold one table
 TABLES = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
-_MOST_ROWS = 1_000_000
 _MOST_COLUMNS = 5_000
 _MOST_CELL = 4 * 1024 * 1024
 _DEPTH = 6
@@ -46,7 +45,7 @@ _SHOWN = re.compile(r"-?[\d.]+(?:,\d+)*(?:\.\d+)?(?:[eE][-+]?\d+)?%?|nan|NaN")
 @dataclass(frozen=True)
 class Rows:
     """kind: as what the file was read; notes: what was left out; settings: of the run, where the file has them. run: which
-    one of several these are of, if one was asked for. ends, pace: how its console ends (logs/ending.py).
+    one of several these are of, if one was asked for. ends, pace: how its console ends (printed.py).
     """
 
     kind: str
@@ -73,24 +72,6 @@ def is_structured(path: Path, first: str) -> bool:
     names = next(csv.reader([first], delimiter=max(",;\t", key=first.count)), [])
     known = (is_known(_RUN_COLUMN.sub(r"\g<name>", name)) for name in names)
     return by_name in TABLES or (len(names) > 1 and any(known))
-
-
-def parquet_rows(path: Path, data: bytes) -> Rows:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise InputError(
-            f"{path}: reading parquet needs the package pyarrow: pip install 'rlvr-debug[parquet]'"
-        ) from None
-    try:
-        file = pq.ParquetFile(io.BytesIO(data))
-        if file.metadata.num_rows > _MOST_ROWS:
-            raise InputError(f"{path}: expected at most {_MOST_ROWS} rows, found more")
-        rows = file.read().to_pylist()
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        raise InputError(f"{path}: expected parquet, found: {short(str(error))}") from None
-    return Rows("parquet", [flat(row, path, number) for number, row in enumerate(rows, 1)])
 
 
 def structured_rows(path: Path, text: str, run: str = "") -> Rows:
@@ -208,8 +189,8 @@ def _csv(path: Path, text: str, run: str) -> Rows:
         if run and runs and values[own] != run:
             continue
         rows.append({n: value for n, value in zip(names, values, strict=True) if n is not None})
-    if len(rows) > _MOST_ROWS:
-        raise InputError(f"{path}: expected at most {_MOST_ROWS} rows, found more")
+    if len(rows) > MOST_ROWS:
+        raise InputError(f"{path}: expected at most {MOST_ROWS} rows, found more")
     # numbers first: rows of a step each may lack what others have
     rows = _by_value(path, _as_numbers(rows)) if rows else rows
     return Rows("CSV", rows, tuple(notes), run=run)

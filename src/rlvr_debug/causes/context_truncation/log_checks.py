@@ -11,8 +11,7 @@ from rlvr_debug.causes.check import (
     correlation,
     from_the_start,
     graded,
-    later,
-    steps_from_the_start,
+    share_at_first,
 )
 from rlvr_debug.causes.readings import ends_in_call, prompt_is_cut
 from rlvr_debug.logs.log import Log
@@ -28,15 +27,14 @@ _PROMPTS_CUT = {MILD: 0.2, LARGE: 0.5}
 def truncation(log: Log) -> Reading | None:
     if not log.series("truncated").size:
         return _by_length(log)
-    share = from_the_start(log.series("truncated"))
+    share, later, spoken = share_at_first(log, "truncated")
     limit = log.series("length_max")
     at = f", at {limit.max():.0f} tokens" if limit.size else ""
     strength, against = graded(share, _CUT), _against_reward(log)
     costs = against <= _AGAINST
-    if strength and costs:
-        strength = max(strength, LARGE)
-    values = {"share": share, "later": later(log.series("truncated")), "at": at, "against": against}
-    spoken = () if costs else steps_from_the_start(log, "truncated")
+    strength = max(strength, LARGE) if strength and costs else strength
+    values = {"share": share, "later": later, "at": at, "against": against}
+    spoken = () if costs else spoken
     return Reading(strength, values, max(share, -against), "costs" if costs else "", steps=spoken)
 
 

@@ -40,9 +40,8 @@ def kl_spikes(log: Log) -> Reading | None:
         "bound": bound,
         "norm": norm,
     }
-    strength = MILD if count else 0
-    if count > 1 and median < _BACK and _with_gradients(log, spikes):
-        strength = LARGE
+    often = count > 1 and median < _BACK and _with_gradients(log, spikes)
+    strength = LARGE if often else MILD if count else 0
     return Reading(strength, values, min(1.0, np.log10(1 + largest) / 6))
 
 

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import logging
 import re
 import stat
 import zlib
@@ -13,16 +14,9 @@ from typing import Any, BinaryIO
 
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_yaml
+from rlvr_debug.logs.console import MOST_ROWS
 from rlvr_debug.logs.names import is_known
-from rlvr_debug.logs.structured import (
-    EXPECTED,
-    TABLES,
-    Rows,
-    flat,
-    is_structured,
-    parquet_rows,
-    structured_rows,
-)
+from rlvr_debug.logs.structured import EXPECTED, TABLES, Rows, flat, is_structured, structured_rows
 
 _MOST_BYTES = 256 * 1024 * 1024  # of what is not read line by line
 _HEAD = 65536
@@ -36,16 +30,9 @@ def read_rows(path: Path, run: str = "") -> Rows:
     """Raises InputError, one line, for a file that is not a log. run: which one of a chart of several."""
     _check_file(path)
     if "tfevents" in path.name:
-        from rlvr_debug.logs.loggers import tensorboard_rows
-
-        found = Rows("TensorBoard's events", tensorboard_rows(path))
+        found = _tensorboard_rows(path)
     elif path.suffix.lower() == ".wandb":
-        from rlvr_debug.logs.loggers import wandb_rows
-
-        logged, whole = wandb_rows(path)
-        rows = [flat(row, path, number) for number, row in enumerate(logged, 1)]
-        notes = () if whole else (f"the file is cut off or broken after row {len(rows)}",)
-        found = Rows("a run of Weights & Biases", rows, notes)
+        found = _wandb_rows(path)
     else:
         found = _file_rows(path, run)
     if run and found.run != run:
@@ -62,7 +49,7 @@ def _file_rows(path: Path, run: str) -> Rows:
         begin = stream.read(4)
         stream.seek(0)
         if begin == b"PAR1":
-            return parquet_rows(path, _whole(path, stream))
+            return _parquet_rows(path, _whole(path, stream))
         if begin[:2] == b"\x1f\x8b":
             plain = _whole(path, gzip.GzipFile(fileobj=stream))
             return _text_rows(path, io.BytesIO(plain), run)
@@ -186,3 +173,108 @@ def _html_lines(text: str) -> list[str]:
 
 def _row_line(row: re.Match[str]) -> str:
     return "\n" + "\t".join(" ".join(cell.split()) for cell in _CELL.split(row[1])[1:]) + "\n"
+
+
+# --- parquet and what loggers write themselves, read with the libraries of their makers, each of them an extra
+
+
+def _parquet_rows(path: Path, data: bytes) -> Rows:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise _missing(path, "parquet", "pyarrow", "parquet") from None
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        if file.metadata.num_rows > MOST_ROWS:
+            raise InputError(f"{path}: expected at most {MOST_ROWS} rows, found more")
+        rows = file.read().to_pylist()
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise InputError(f"{path}: expected parquet, found: {short(str(error))}") from None
+    return Rows("parquet", [flat(row, path, number) for number, row in enumerate(rows, 1)])
+
+
+def _tensorboard_rows(path: Path) -> Rows:
+    """Return a row per step of a file of events: its scalars by tag, and seconds since the first of them."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from tensorboard.util.tensor_util import make_ndarray
+    except ImportError:
+        raise _missing(path, "TensorBoard's events", "tensorboard", "tensorboard") from None
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)
+    # 0: every value; of what is no number, next to nothing
+    kept = {"scalars": 0, "tensors": 0, "images": 1, "audio": 1, "histograms": 1}
+    found = EventAccumulator(str(path), size_guidance=kept, purge_orphaned_data=False)
+    try:
+        found.Reload()
+        tags = found.Tags()
+        values = [(tag, e, e.value) for tag in tags["scalars"] for e in found.Scalars(tag)]
+        values += [
+            (tag, event, array.item())
+            for tag in tags["tensors"]
+            for event in found.Tensors(tag)
+            if (array := make_ndarray(event.tensor_proto)).size == 1 and array.dtype.kind in "fiu"
+        ]
+    except Exception as error:  # the library has no error of its own for a file that is broken
+        raise InputError(
+            f"{path}: expected TensorBoard's events, found: {short(str(error))}"
+        ) from None
+    if not values:
+        raise InputError(f"{path}: found no TensorBoard scalars, expected some such as reward")
+    values.sort(key=lambda each: each[1].wall_time)
+    begun = values[0][1].wall_time
+    rows: dict[int, dict[str, Any]] = {}
+    for tag, event, value in values:
+        row = rows.setdefault(event.step, {"step": event.step})
+        row |= {tag: float(value), "_runtime": event.wall_time - begun}
+    return Rows("TensorBoard's events", [rows[step] for step in sorted(rows)])
+
+
+def _wandb_rows(path: Path) -> Rows:
+    """Return the history of a run that Weights & Biases kept in a file of its own, a row per call of log."""
+    try:
+        from wandb.proto import wandb_internal_pb2
+        from wandb.sdk.internal.datastore import DataStore
+    except ImportError:
+        raise _missing(path, "Weights & Biases' own log", "wandb", "wandb") from None
+    store = DataStore()
+    try:
+        store.open_for_scan(str(path))
+        logged, whole = _history(store, wandb_internal_pb2.Record)
+    except Exception as error:  # assertions and protobuf's errors, of a file that is broken
+        found = short(str(error)) if str(error) else "another format, or nothing"
+        raise InputError(f"{path}: expected a run of Weights & Biases, found: {found}") from None
+    finally:
+        store.close()
+    rows = [flat(row, path, number) for number, row in enumerate(logged, 1)]
+    notes = () if whole else (f"the file is cut off or broken after row {len(rows)}",)
+    return Rows("a run of Weights & Biases", rows, notes)
+
+
+def _history(store: Any, record_of: Any) -> tuple[list[dict[str, Any]], bool]:
+    """Return the rows up to the end, or to where the file is cut off or broken, and whether it is whole."""
+    rows: list[dict[str, Any]] = []
+    while True:
+        try:
+            data = store.scan_data()
+        except AssertionError:
+            if not rows:
+                raise
+            return rows, False
+        if data is None:
+            return rows, True
+        record = record_of()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "history":
+            rows.append(_row(record.history))
+
+
+def _row(history: Any) -> dict[str, Any]:
+    values = {x.key or "/".join(x.nested_key): json.loads(x.value_json) for x in history.item}
+    return {n: v for n, v in values.items() if not (isinstance(v, Mapping) and "_type" in v)}
+
+
+def _missing(path: Path, what: str, package: str, extra: str) -> InputError:
+    return InputError(
+        f"{path}: reading {what} needs the package {package}: pip install 'rlvr-debug[{extra}]'"
+    )

@@ -3,11 +3,11 @@
 import re
 
 from rlvr_debug.logs.console import NUMBER, Line, Reader
-from rlvr_debug.logs.names import known_names
+from rlvr_debug.logs.names import KNOWN
 
 _STEP = re.compile(r"={5,} Step (\d+)/\d+ ={5,}")
 _FIGURE = re.compile(rf"\s*• (?P<label>[^:]+): (?P<value>{NUMBER})(?:s| tokens)?(?:\s.*)?$")
-_NAMES = known_names()["labels"]["nemo-rl"]
+_NAMES = KNOWN["labels"]["nemo-rl"]
 
 
 class Console(Reader):

@@ -3,14 +3,14 @@
 import re
 
 from rlvr_debug.logs.console import NUMBER, Dictionaries, Line, Values, is_metrics
-from rlvr_debug.logs.names import known_names
+from rlvr_debug.logs.names import KNOWN
 
 _STEP = re.compile(r"[Gg]lobal[ _]step:? (\d+)")
 _BAR = re.compile(
     r"Train epoch \[(\d+)/\d+\].{0,300}?\b(\d+)/(\d+) \[[^\]]{0,99}?, (\w+=[^\]]{0,2000})\]"
 )
 _PAIR = re.compile(rf"(\w+)=({NUMBER})")
-_NAMES = known_names()["labels"]["openrlhf"]
+_NAMES = KNOWN["labels"]["openrlhf"]
 
 
 class Console(Dictionaries):

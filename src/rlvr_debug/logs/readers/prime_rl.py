@@ -3,7 +3,7 @@
 import re
 
 from rlvr_debug.logs.console import NUMBER, Line, Reader, Values, is_metrics
-from rlvr_debug.logs.names import known_names
+from rlvr_debug.logs.names import KNOWN
 
 _STEP = re.compile(r"\b[Ss]tep:? (\d+)(?:/\d+)? \| (.*)")
 _EVALUATED = re.compile(rf"\bEvaluated (\S+) \(Step (\d+)\).*?\bReward ({NUMBER})")
@@ -11,7 +11,7 @@ _EVALUATED = re.compile(rf"\bEvaluated (\S+) \(Step (\d+)\).*?\bReward ({NUMBER}
 _CELL = re.compile(rf"\s*(?P<label>[A-Za-z][\w./ -]*?):? (?P<value>{NUMBER})(?P<unit>%?)(?:\s.*)?")
 _TIME = re.compile(r"\s*(?:Time:? )?((?:[\d.]+(?:ms|[dhms])\s*)+)")
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
-_NAMES = known_names()["labels"]["prime-rl"]
+_NAMES = KNOWN["labels"]["prime-rl"]
 
 
 class Console(Reader):

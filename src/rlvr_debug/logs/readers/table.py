@@ -34,19 +34,15 @@ class Console(Reader):
         cells = cells[1:] if len(cells) == len(self._names) + 1 else cells
         if not self._names or len(cells) != len(self._names):
             return False
-        if not all(cell in _BLANK or _numeric(cell) for cell in cells):
+        if not all(cell in _BLANK or _NUMBER.fullmatch(cell) for cell in cells):
             return False
         pairs = zip(self._names, cells, strict=True)
-        values: Values = {name: float(cell) for name, cell in pairs if _numeric(cell)}
+        values: Values = {name: float(cell) for name, cell in pairs if _NUMBER.fullmatch(cell)}
         if not values:
             return False
         step = next((values[name] for name in values if name.lower() == "step"), None)
         self.add(values, line, "step", step if isinstance(step, float) else None)
         return True
-
-
-def _numeric(cell: str) -> bool:
-    return _NUMBER.fullmatch(cell) is not None
 
 
 def _cells(text: str) -> list[str]:

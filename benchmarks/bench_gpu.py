@@ -28,8 +28,8 @@ from benchmarks.sides import (
     SETTINGS,
     Step,
     our_batch,
+    our_experience,
     our_state,
-    our_targets,
     parts_of,
     trl_inputs,
     trl_trainer,
@@ -37,7 +37,6 @@ from benchmarks.sides import (
 from lab.scaling.cost import GPUS, Setup, trainer_memory, training_flops, training_seconds
 from rlvr_debug.environments import task_of
 from rlvr_debug.environments.task import Lengths
-from rlvr_debug.grpo.loss import Experience
 from rlvr_debug.grpo.policy import lora_config
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.settings import TrainingSettings
@@ -225,7 +224,7 @@ def _ours(size: str, model: Any, conversations: list[Conversation], folder: Path
     batch = our_batch(ids, sampled, [[0.0] * sum(mask) for mask in sampled])
     processes, nobody = Processes(), Observer()
     totals = batch_totals(batch, settings, max(map(sum, sampled)), processes)
-    experience = Experience(batch, our_targets(batch, None), totals)
+    experience = our_experience(batch, None, totals)
 
     def step() -> None:
         update_policy(state, experience, settings, Stages(), processes, nobody)

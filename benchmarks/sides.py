@@ -34,7 +34,8 @@ from benchmarks.replay import (
     replay,
     replayed,
 )
-from rlvr_debug.grpo.loss import Batch, Experience, Targets
+from rlvr_debug.grpo.loss import Batch, Experience
+from rlvr_debug.grpo.objective import Totals
 from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.settings import TrainingSettings
@@ -99,7 +100,7 @@ def our_step(
             held = shared_logprobs(reference, batch, settings, stages, processes)
         with clock.of("forward"):
             totals = batch_totals(batch, settings, max(map(len, ids)), processes)
-            experience = Experience(batch, our_targets(batch, held), totals)
+            experience = our_experience(batch, held, totals)
             timed = replace(stages, optimizer_step=optimizer_step)
             update_policy(state, experience, settings, timed, processes, Observer())
         with clock.of("optimizer"):
@@ -124,9 +125,9 @@ def our_batch(ids: list[list[int]], sampled: list[list[bool]], values: list[list
     return Batch(tokens, mask, sampler, real, mask, real)
 
 
-def our_targets(batch: Batch, reference: Tensor | None) -> Targets:
+def our_experience(batch: Batch, reference: Tensor | None, totals: Totals) -> Experience:
     gains = advantages(len(batch.ids))
-    return Targets(gains, batch.loss, batch.sampled, batch.sampler, reference, None)
+    return Experience(**vars(batch), advantages=gains, reference=reference, old=None, totals=totals)
 
 
 def advantages(count: int) -> Tensor:

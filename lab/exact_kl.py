@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr_debug.grpo.loss import Targets
+from rlvr_debug.grpo.loss import Experience
 from rlvr_debug.grpo.objective import KL_ESTIMATORS, Totals, kl_estimate, penalized
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
@@ -70,13 +70,23 @@ def term_gradient(
         return torch.stack([torch.zeros_like(values), values], -1).view(count, 2)
 
     mask = column(torch.ones_like(policy)).bool()
-    held = Targets(policy.new_zeros(count), mask, mask, column(old), column(reference), column(old))
+    held = Experience(
+        ids=mask.long(),
+        sampled=mask,
+        sampler=column(old),
+        real=mask,
+        loss=mask,
+        attention=mask,
+        advantages=policy.new_zeros(count),
+        reference=column(reference),
+        old=column(old),
+        totals=Totals(sequences=count, tokens=count, micro_batches=1, max_tokens=1),
+    )
     if settings.kl_place == "reward":
         penalty = stages.kl(old, reference, settings.kl_estimator).view(count, 1)
         gains = penalized(penalty.new_zeros(count), penalty, torch.ones_like(penalty), 1.0)
         held = replace(held, advantages=gains, reference=None, old=held.old if weighted else None)
-    totals = Totals(sequences=count, tokens=count, micro_batches=1, max_tokens=1)
-    found = loss_terms(column(policy), held, totals, settings, stages)
+    found = loss_terms(column(policy), held, settings, stages)
     term = found["policy" if settings.kl_place == "reward" else "kl"]
     # of the mean over sequences, and by log-probability of the token
     by_token = count * term.gradient[:, 1].view_as(policy)

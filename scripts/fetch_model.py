@@ -4,8 +4,7 @@ import argparse
 from pathlib import Path
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.models.fetch import fetch_model
-from rlvr_debug.models.places import base_model
+from rlvr_debug.models.places import base_model, fetch_model
 from rlvr_debug.processes import run_main
 
 

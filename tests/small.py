@@ -4,10 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, get_args, get_type_hints
 
+import torch
+from torch import Tensor
+
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique.rows import MuSiQueRow, synthetic_musique
+from rlvr_debug.grpo.loss import Experience
+from rlvr_debug.grpo.objective import Totals
 from rlvr_debug.grpo.settings import NO_ROLLOUTS, DiagnosticSettings, TrainingSettings
 from rlvr_debug.grpo.shadow import Shadow
 from rlvr_debug.grpo.stages import Stages
@@ -51,6 +56,22 @@ def random_reward(**training: Any) -> Run:
     }
     small |= {"learning_rate": 1e-2, "warmup_steps": 0}
     return replace(found, training=replace(found.training, **{**small, **training}))
+
+
+def held(
+    advantages: Tensor,
+    mask: Tensor,
+    sampled: Tensor,
+    sampler: Tensor,
+    reference: Tensor | None,
+    old: Tensor | None,
+    totals: Totals,
+) -> Experience:
+    """Return sequences of any tokens, without padding, and what a loss holds their log-probabilities against."""
+    real = torch.ones_like(mask)
+    return Experience(
+        real.long(), sampled, sampler, real, mask, real, advantages, reference, old, totals
+    )
 
 
 def small_environment() -> Environment:

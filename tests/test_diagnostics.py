@@ -25,19 +25,18 @@ from rlvr_debug.causes import stages_with
 from rlvr_debug.environments.base import CALL_ERRORS, Transcript
 from rlvr_debug.environments.gsm8k import GSM8KRow
 from rlvr_debug.errors import InputError
-from rlvr_debug.grpo.loss import Batch, Experience, Targets
+from rlvr_debug.grpo.loss import Experience
 from rlvr_debug.grpo.objective import Totals
 from rlvr_debug.grpo.policy import Policy, build_policy
 from rlvr_debug.grpo.settings import DiagnosticSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import accumulate, build_optimizer
-from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState
+from rlvr_debug.grpo.training import Observer, Progress, Step, TrainerState
 from rlvr_debug.logs.log import make_log
 from rlvr_debug.logs.structured import Rows
 from rlvr_debug.metrics.logprobs import TINY_STD, gradient_metrics, loss_terms
 from rlvr_debug.metrics.observer import open_trackers
 from rlvr_debug.metrics.rollouts import (
-    ROLES,
     conversation_metrics,
     group_metrics,
     part_metrics,
@@ -50,6 +49,8 @@ from rlvr_debug.metrics.weights import change_metrics, expected_change, lora_nor
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, Segment
 from tests.small import AGGREGATIONS, LEVELS, SETTINGS, Train
+
+ROLES = ["prompt", "assistant", "tool", "padding"]
 
 # --- rewards
 
@@ -137,7 +138,7 @@ def test_every_token_has_one_role_and_is_counted_there(
     sampled, real, loss = torch.tensor(tokens).T[:, None]
     real = real | sampled
     found = roles(sampled, real)
-    assert tuple(found) == ROLES
+    assert [*found] == ROLES
     assert torch.equal(torch.stack(list(found.values())).sum(0), torch.ones(1, len(tokens)).long())
     first = sampled[0].tolist().index(True) if sampled.any() else len(tokens)
     assert not found["prompt"][0, first:].any()
@@ -185,7 +186,7 @@ def test_conversations_are_counted_by_end_by_turn_and_by_what_was_wrong_with_a_c
 # --- gradients
 
 
-def ragged_targets(seed: int, beta: float) -> tuple[Batch, Targets]:
+def ragged(seed: int, beta: float, parts: int = 1) -> Experience:
     """Six sequences in three groups, tool tokens among them, one with nothing to train on."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(40, (6, 12), generator=generator)
@@ -195,8 +196,9 @@ def ragged_targets(seed: int, beta: float) -> tuple[Batch, Targets]:
     sampled[4] = False
     reference, sampler = -torch.rand(2, *ids.shape, generator=generator)
     gains = torch.randn(6, generator=generator)
-    batch = Batch(ids, sampled, sampler, real, sampled, real)
-    return batch, Targets(gains, sampled, sampled, sampler, reference if beta else None, None)
+    totals = Totals(6, int(sampled.sum()), parts, 11)
+    held = reference if beta else None
+    return Experience(ids, sampled, sampler, real, sampled, real, gains, held, None, totals)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -221,19 +223,16 @@ def test_the_terms_gradients_sum_to_what_the_update_s_own_backward_pass_sees(
         seen.append(found)
         return found
 
-    batch, targets = ragged_targets(0, changed.kl_beta)
-    totals = Totals(6, int(batch.loss.sum()), parts, 11)
-    loss, logprobs = accumulate(
-        random_model(0), Experience(batch, targets, totals), changed, Stages(logprobs=watched)
-    )
-    terms = loss_terms(logprobs, targets, totals, changed, Stages())
+    experience = ragged(0, changed.kl_beta, parts)
+    loss, logprobs = accumulate(random_model(0), experience, changed, Stages(logprobs=watched))
+    terms = loss_terms(logprobs, experience, changed, Stages())
     assert sum(term.value for term in terms.values()) == pytest.approx(loss, rel=1e-5)
     start = 0
     for found in seen:
         expected = torch.zeros_like(found) if found.grad is None else found.grad
         rows = slice(start, start + len(found))
-        given = torch.stack([term.gradient[rows, : found.shape[1]] for term in terms.values()])
-        assert torch.allclose(given.sum(0), expected, rtol=1e-4, atol=1e-8)
+        by_term = [term.gradient[rows, : found.shape[1]] for term in terms.values()]
+        assert torch.allclose(torch.stack(by_term).sum(0), expected, rtol=1e-4, atol=1e-8)
         start += len(found)
     assert start == 6
     assert float(terms["kl"].gradient.norm()) > 1e-3
@@ -244,23 +243,21 @@ def test_the_share_of_tiny_groups_is_what_is_left_when_the_others_have_no_advant
     seed: int, spread: list[float]
 ) -> None:
     changed = replace(SETTINGS, aggregation="dapo")
-    batch, targets = ragged_targets(seed, 0.0)
-    totals = Totals(6, int(batch.loss.sum()), 1, 11)
-    logprobs = -torch.rand(batch.ids.shape, generator=torch.Generator().manual_seed(seed))
+    experience = ragged(seed, 0.0)
+    logprobs = -torch.rand(experience.ids.shape, generator=torch.Generator().manual_seed(seed))
 
     def norm(gains: Tensor) -> float:
-        held = replace(targets, advantages=gains)
-        terms = loss_terms(logprobs, held, totals, changed, Stages())
+        terms = loss_terms(logprobs, replace(experience, advantages=gains), changed, Stages())
         return float(terms["policy"].gradient.norm())
 
     tiny = torch.tensor([value < TINY_STD for value in spread]).repeat_interleave(2)
-    terms = loss_terms(logprobs, targets, totals, changed, Stages())
+    terms = loss_terms(logprobs, experience, changed, Stages())
     found = gradient_metrics(terms, torch.tensor(spread))
-    expected = (norm(targets.advantages * tiny) / norm(targets.advantages)) ** 2
+    expected = (norm(experience.advantages * tiny) / norm(experience.advantages)) ** 2
     assert found["logprob_grad_norm/tiny_std_share"] == pytest.approx(expected, abs=1e-6)
     assert found["logprob_grad_norm"] == pytest.approx(found["logprob_grad_norm/policy"])
     without = loss_terms(
-        logprobs, replace(targets, advantages=torch.zeros(6)), totals, changed, Stages()
+        logprobs, replace(experience, advantages=torch.zeros(6)), changed, Stages()
     )
     assert "logprob_grad_norm/tiny_std_share" not in gradient_metrics(without, torch.zeros(3))
 
@@ -600,10 +597,10 @@ class Noted(Observer):
         self.told.append("after")
         self.weights.append(float(policy.trained[0].detach().sum()))
 
-    def end_step(self, step: Step) -> StepRecord:
+    def end_step(self, step: Step) -> Progress:
         self.told.append(f"end {step.number}")
         rollouts = [{"step": step.number, "rollouts": len(step.rollouts)}]
-        return StepRecord({"mine": step.number}, {"sampling": 1.0}, rollouts)
+        return Progress([{"mine": step.number}], [{"sampling": 1.0}], rollouts)
 
 
 def test_an_observer_is_told_each_stage_in_its_order_and_its_records_are_kept(

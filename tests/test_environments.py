@@ -12,10 +12,9 @@ from rlvr_debug import environments
 from rlvr_debug.audit import ScriptedSampler
 from rlvr_debug.blocks import checked, told
 from rlvr_debug.data.prepare import read_rows
-from rlvr_debug.environments import build_environment, gsm8k, task_of
+from rlvr_debug.environments import build_environment, gsm8k, musique, task_of
 from rlvr_debug.environments.base import Environment, ToolCall, Transcript, refused
 from rlvr_debug.environments.gsm8k import GSM8KRow, final_answer
-from rlvr_debug.environments.musique import environment as musique
 from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph
 from rlvr_debug.environments.musique.settings import Settings
 from rlvr_debug.errors import InputError

@@ -16,7 +16,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.environments.musique.rows import synthetic_musique
-from rlvr_debug.grpo.loss import Targets, build_batch, policy_loss
+from rlvr_debug.grpo.loss import build_batch, policy_loss
 from rlvr_debug.grpo.objective import Totals, advantages
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.models.base_model import load_weights, model_config
@@ -25,7 +25,7 @@ from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Limits, Rollout, rollout
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.model import HEALTHY, Params
-from tests.small import PARAMS, ROWS, SETTINGS, Train
+from tests.small import PARAMS, ROWS, SETTINGS, Train, held
 from tests.study_file import changed
 
 
@@ -122,11 +122,11 @@ def test_a_subtracted_kl_pulls_away_from_the_reference() -> None:
     generator = torch.Generator().manual_seed(0)
     logprobs, reference = -torch.rand(2, 3, 5, generator=generator)
     mask = torch.ones(3, 5, dtype=torch.bool)
-    targets = Targets(torch.zeros(3), mask, mask, logprobs, reference, None)
+    experience = held(torch.zeros(3), mask, mask, logprobs, reference, None, Totals(3, 15, 1, 5))
 
     def gradient(stages: Stages) -> Tensor:
         leaf = logprobs.clone().requires_grad_()
-        loss = policy_loss(leaf, targets, Totals(3, 15, 1, 5), SETTINGS, stages)
+        loss = policy_loss(leaf, experience, SETTINGS, stages)
         found: Tensor = torch.autograd.grad(loss, leaf)[0]
         return found
 

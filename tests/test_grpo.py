@@ -15,13 +15,13 @@ from lab.model.warmup import predicting_only
 from rlvr_debug.causes import stage_of, stages_with, variant_names
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.logprobs import token_logprobs
-from rlvr_debug.grpo.loss import Batch, Targets, build_batch, policy_loss
+from rlvr_debug.grpo.loss import Batch, build_batch, policy_loss
 from rlvr_debug.grpo.objective import Totals, advantages
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import Rollout, rollout
-from tests.small import AGGREGATIONS, ROWS, SETTINGS, Train
+from tests.small import AGGREGATIONS, ROWS, SETTINGS, Train, held
 
 RandomModel = Callable[..., Any]
 Talkative = Callable[[int], Any]
@@ -163,10 +163,11 @@ def test_padding_does_not_change_the_loss(
         with torch.no_grad():
             values, reference = (token_logprobs(m, ids, real, sampled) for m in (model, base))
         unsampled = torch.zeros_like(sampled)
-        targets = Targets(gains, sampled, unsampled, torch.zeros(ids.shape), reference, values)
         totals = Totals(len(ids), int(sampled.sum()), 1, 11)
+        sampler = torch.zeros(ids.shape)
+        experience = held(gains, sampled, unsampled, sampler, reference, values, totals)
         changed = replace(SETTINGS, aggregation=aggregation, kl_beta=0.04)
-        return float(policy_loss(values, targets, totals, changed, Stages()))
+        return float(policy_loss(values, experience, changed, Stages()))
 
     padding = torch.full((4, more), 7)
     nothing = torch.zeros(4, more, dtype=torch.bool)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.grpo.logprobs import token_logprobs
-from rlvr_debug.grpo.loss import Batch, Experience, Targets, without_truncated
+from rlvr_debug.grpo.loss import Batch, Experience, without_truncated
 from rlvr_debug.grpo.objective import (
     Totals,
     advantages,
@@ -34,8 +34,9 @@ from rlvr_debug.grpo.trainer import accumulate, batch_logprobs
 from rlvr_debug.metrics.logprobs import clip_metrics, kl_metrics, sampler_metrics
 from rlvr_debug.metrics.rollouts import group_metrics, part_metrics
 from rlvr_debug.sampling.chat import Chat
+from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.study.params import load_params
-from tests.small import AGGREGATIONS, LEVELS, SCALINGS
+from tests.small import AGGREGATIONS, LEVELS, ROWS, SCALINGS
 
 trl = pytest.importorskip("trl", reason="trl is not installed: no oracle for the trainer")
 datasets = pytest.importorskip("datasets", reason="datasets comes with trl")
@@ -204,24 +205,34 @@ def trl_loss(
     return loss
 
 
-def assert_equal(
-    trainer: Any,
-    model: Any,
-    policy: Policy,
-    inputs: dict[str, Tensor],
+def experience_of(
     batch: Batch,
-    targets: Targets,
+    advantages: Tensor,
     settings: TrainingSettings,
-) -> None:
-    expected = trl_loss(trainer, model, inputs, settings)
-    theirs = gradient_of(policy.trained)
+    reference: Tensor | None,
+    old: Tensor | None = None,
+) -> Experience:
     totals = Totals(
         len(PROMPTS),
         int(batch.loss.sum()),
         settings.gradient_accumulation_steps,
         max(COMPLETIONS),
     )
-    experience = Experience(batch, targets, totals)
+    return Experience(
+        **vars(batch), advantages=advantages, reference=reference, old=old, totals=totals
+    )
+
+
+def assert_equal(
+    trainer: Any,
+    model: Any,
+    policy: Policy,
+    inputs: dict[str, Tensor],
+    experience: Experience,
+    settings: TrainingSettings,
+) -> None:
+    expected = trl_loss(trainer, model, inputs, settings)
+    theirs = gradient_of(policy.trained)
     loss, _ = accumulate(policy.model, experience, settings, Stages())
     ours = gradient_of(policy.trained)
     tolerance = TOLERANCE[settings.logprobs_dtype]
@@ -292,15 +303,12 @@ def test_the_loss_and_its_whole_gradient_are_trl_s(
         if cap:
             weights = (old - sampler).exp().clamp(max=cap)
             theirs["importance_sampling_ratio"] = in_trl_s_layout(weights)
-        targets = Targets(
-            inputs["advantages"],
-            batch.loss,
-            batch.sampled,
-            sampler,
+        experience = experience_of(
+            *(replace(batch, sampler=sampler), inputs["advantages"], changed),
             reference if beta else None,
             None if first else old,
         )
-        assert_equal(trainer, policy.model, policy, theirs, batch, targets, changed)
+        assert_equal(trainer, policy.model, policy, theirs, experience, changed)
 
 
 def test_the_loss_of_an_adapter_is_trl_s_and_so_is_its_reference(
@@ -334,10 +342,8 @@ def test_the_loss_of_an_adapter_is_trl_s_and_so_is_its_reference(
     assert torch.allclose(in_trl_s_layout(reference)[counted], theirs[counted], rtol=0, atol=1e-5)
     assert float((values - reference).abs().max()) > 0.1
     inputs["ref_per_token_logps"] = theirs
-    targets = Targets(
-        inputs["advantages"], batch.loss, batch.sampled, batch.sampler, reference, None
-    )
-    assert_equal(trainer, policy.adapter, policy, inputs, batch, targets, settings)
+    experience = experience_of(batch, inputs["advantages"], settings, reference)
+    assert_equal(trainer, policy.adapter, policy, inputs, experience, settings)
 
 
 # --- what TRL makes of rollouts and rewards
@@ -405,8 +411,11 @@ def test_truncated_completions_are_masked_as_trl_masks_them(trainer: Any, chat: 
     found = trl_scored(trainer, torch.zeros(1, 4, 1), completion_ids=completions)
     trainer.mask_truncated_completions = False
     lengths = torch.tensor([[len(ids)] for ids in completions])
-    truncated = torch.tensor([ids[-1] != chat.eos_id for ids in completions])
-    ours = without_truncated(torch.arange(3) < lengths, truncated)
+    outcomes = ["answered" if ids[-1] == chat.eos_id else "token_limit" for ids in completions]
+    ours = without_truncated(
+        torch.arange(3) < lengths,
+        [Rollout(ROWS[0], [], outcome=outcome) for outcome in outcomes],
+    )
     assert torch.equal(ours.long(), found["completion_mask"].long())
 
 

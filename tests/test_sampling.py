@@ -20,7 +20,7 @@ from lab.model.tokenizer import CALL_AFTER, CALL_BEFORE
 from rlvr_debug.environments import build_environment
 from rlvr_debug.environments.base import Environment, spoken
 from rlvr_debug.environments.gsm8k import synthetic_gsm8k
-from rlvr_debug.environments.musique.environment import TOOL
+from rlvr_debug.environments.musique import TOOL
 from rlvr_debug.environments.musique.rows import Hop, MuSiQueRow, Paragraph, synthetic_musique
 from rlvr_debug.environments.musique.settings import Settings
 from rlvr_debug.sampling.base import Request, Sample

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.grpo.loss import Targets, policy_loss
+from rlvr_debug.grpo.loss import Experience, policy_loss
 from rlvr_debug.grpo.objective import (
     KL_ESTIMATORS,
     Totals,
@@ -28,7 +28,7 @@ from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.sampling.rollouts import truncated
 from rlvr_debug.study.params import load_params
-from tests.small import AGGREGATIONS, LEVELS
+from tests.small import AGGREGATIONS, LEVELS, held
 
 SETTINGS = load_params(ROOT / "params.yaml").training
 MAX_TOKENS = 7
@@ -183,8 +183,10 @@ def test_uncapped_importance_weights_move_the_mean_from_the_sampler_to_the_polic
 
 # --- the loss, however the batch is cut
 
+NO_TOTALS = Totals(0, 0, 0, MAX_TOKENS)  # until it is known how the batch is cut
 
-def case(seed: int, count: int) -> tuple[Tensor, Targets]:
+
+def case(seed: int, count: int) -> tuple[Tensor, Experience]:
     """Log-probabilities [count, 7] that require a gradient, and what they are held against."""
     generator = torch.Generator().manual_seed(seed)
     values, old, reference, sampler = torch.randn(
@@ -194,19 +196,17 @@ def case(seed: int, count: int) -> tuple[Tensor, Targets]:
     mask[0] = False
     mask[-1, 2] = True
     gains = torch.randn(count, generator=generator, dtype=torch.float64)
-    return values.requires_grad_(), Targets(gains, mask, mask, sampler, reference, old)
+    return values.requires_grad_(), held(gains, mask, mask, sampler, reference, old, NO_TOTALS)
 
 
 def loss_of_parts(
-    values: Tensor, targets: Targets, cuts: list[int], settings: TrainingSettings
+    values: Tensor, experience: Experience, cuts: list[int], settings: TrainingSettings
 ) -> tuple[float, Tensor]:
     """Loss and gradient, with the batch cut before these rows."""
-    totals = Totals(len(values), int(targets.mask.sum()), len(cuts) + 1, MAX_TOKENS)
+    totals = Totals(len(values), int(experience.loss.sum()), len(cuts) + 1, MAX_TOKENS)
+    whole = replace(experience, totals=totals)
     parts = torch.arange(len(values)).tensor_split(cuts)
-    losses = [
-        policy_loss(values[rows], targets.rows(rows, MAX_TOKENS), totals, settings, Stages())
-        for rows in parts
-    ]
+    losses = [policy_loss(values[rows], whole.rows(rows), settings, Stages()) for rows in parts]
     loss = torch.stack(losses).sum()
     [gradient] = torch.autograd.grad(loss, values)
     return float(loss.detach()), gradient
@@ -233,20 +233,20 @@ settings_of = st.builds(
 def test_neither_micro_batches_nor_ranks_change_the_gradient(
     seed: int, count: int, cuts: list[int], settings: TrainingSettings
 ) -> None:
-    values, targets = case(seed, count)
+    values, experience = case(seed, count)
     cuts = sorted(cut for cut in set(cuts) if cut < count)
-    loss, gradient = loss_of_parts(values, targets, [], settings)
-    cut_loss, cut_gradient = loss_of_parts(values, targets, cuts, settings)
+    loss, gradient = loss_of_parts(values, experience, [], settings)
+    cut_loss, cut_gradient = loss_of_parts(values, experience, cuts, settings)
     assert cut_loss == pytest.approx(loss, rel=1e-12, abs=1e-12)
     assert torch.allclose(cut_gradient, gradient, rtol=1e-12, atol=1e-15)
 
 
 def test_bnpo_alone_depends_on_how_the_batch_is_cut_and_uncut_is_dapo() -> None:
-    values, targets = case(0, 6)
+    values, experience = case(0, 6)
     bnpo, dapo = (replace(SETTINGS, aggregation=name) for name in ("bnpo", "dapo"))
-    _, whole = loss_of_parts(values, targets, [], bnpo)
-    _, cut = loss_of_parts(values, targets, [1, 3], bnpo)
-    assert torch.equal(whole, loss_of_parts(values, targets, [], dapo)[1])
+    _, whole = loss_of_parts(values, experience, [], bnpo)
+    _, cut = loss_of_parts(values, experience, [1, 3], bnpo)
+    assert torch.equal(whole, loss_of_parts(values, experience, [], dapo)[1])
     assert float((cut - whole).norm()) > 0.1 * float(whole.norm())
 
 
@@ -256,8 +256,8 @@ def test_every_aggregation_weights_tokens_as_it_is_defined_to(aggregation: Any) 
     values = torch.zeros(2, MAX_TOKENS, requires_grad=True)
     mask = torch.zeros(2, MAX_TOKENS, dtype=torch.bool)
     mask[0, :1] = mask[1, :3] = True
-    targets = Targets(torch.ones(2), mask, mask, torch.zeros(mask.shape), None, None)
-    gradient = -loss_of_parts(values, targets, [], settings)[1]
+    experience = held(torch.ones(2), mask, mask, torch.zeros(mask.shape), None, None, NO_TOTALS)
+    gradient = -loss_of_parts(values, experience, [], settings)[1]
     expected = {
         "grpo": (1 / 2, 1 / 6),
         "bnpo": (1 / 4, 1 / 4),

@@ -21,7 +21,7 @@ from rlvr_debug.grpo.policy import build_policy
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import sample_rollouts, start, train_step
-from rlvr_debug.grpo.training import Observer, Step, StepRecord, Training
+from rlvr_debug.grpo.training import Observer, Progress, Step, Training
 from rlvr_debug.sampling.base import PolicySampler
 from rlvr_debug.sampling.generate import base_sampler
 from rlvr_debug.sampling.rollouts import Rollout
@@ -112,10 +112,10 @@ class _Tracer(Observer):
         for each in rollouts:
             self.digest.update(repr((each.ids, each.sampled)).encode())
 
-    def end_step(self, step: Step) -> StepRecord:
-        batch, targets, update = step.experience.batch, step.experience.targets, step.update
+    def end_step(self, step: Step) -> Progress:
+        batch, update = step.experience, step.update
         self.add_rollouts(step.rollouts)
-        self.add([batch.ids, batch.loss, batch.attention, targets.advantages, targets.reference])
+        self.add([batch.ids, batch.loss, batch.attention, batch.advantages, batch.reference])
         self.add(
             [update.logprobs, *update.passes, torch.tensor([*update.losses, *update.grad_norms])]
         )

@@ -13,8 +13,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rlvr_debug.environments import gsm8k
-from rlvr_debug.environments.musique import environment as musique
+from rlvr_debug.environments import gsm8k, musique
 from rlvr_debug.environments.musique.rows import ENTITIES, RELATIONS
 from rlvr_debug.files import read_json, write_json
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from rlvr_debug.environments.musique.environment import MuSiQue
+from rlvr_debug.environments.musique import MuSiQue
 from rlvr_debug.processes import run_main
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.trainers.verifiers.program import main

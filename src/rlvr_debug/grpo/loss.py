@@ -1,8 +1,8 @@
 """The sequences that are trained on, and the loss of GRPO, from the stages that make it up. Axes: B sequences, T tokens."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -30,10 +30,28 @@ class Batch:
     loss: Tensor
     attention: Tensor
 
-    def rows(self, index: Tensor) -> "Batch":
-        """Return these rows, cut to the longest of them. index: [b]."""
-        width = int(self.real[index].sum(1).max())
-        return Batch(*(getattr(self, field.name)[index][:, :width] for field in fields(self)))
+    def rows(self, index: Tensor, width: int = 0) -> Self:
+        """Return these rows, [b], cut to this width, without one to the longest of them."""
+        width = width or int(self.real[index].sum(1).max())
+        cut = {
+            name: each[index][:, :width] if each.dim() > 1 else each[index]
+            for name, each in vars(self).items()
+            if isinstance(each, Tensor)
+        }
+        return replace(self, **cut)
+
+
+@dataclass(frozen=True)
+class Experience(Batch):
+    """A batch or a part of one, its advantages [B], what its log-probabilities are held against, and the whole batch's denominators.
+
+    reference: None unless the KL is in the loss; old: the policy's before the batch's first update, None at that update.
+    """
+
+    advantages: Tensor
+    reference: Tensor | None
+    old: Tensor | None
+    totals: Totals
 
 
 def trained_sequence(
@@ -72,75 +90,39 @@ def build_batch(
     sampler[sampled] = torch.tensor([x for r in rollouts for s in r.segments for x in s.logprobs])
     loss = stages.loss_mask(sampled, real)
     if mask_truncated:
-        truncated = torch.tensor([rollout.outcome == "token_limit" for rollout in rollouts])
-        loss = without_truncated(loss, truncated)
+        loss = without_truncated(loss, rollouts)
     return Batch(ids, sampled, sampler, real, loss, stages.attention_mask(sampled, real))
 
 
-def without_truncated(mask: Tensor, truncated: Tensor) -> Tensor:
-    """Return `mask`, [B, T], without the sequences that the token limit cut, [B] (arXiv 2503.14476, section 3.4)."""
-    return mask & ~truncated[:, None]
-
-
-@dataclass(frozen=True)
-class Targets:
-    """What the policy's log-probabilities are held against: advantages [B], masks and log-probabilities [B, T].
-
-    reference: None unless the KL is in the loss; old: the policy's before the batch's first update, None at that update.
-    """
-
-    advantages: Tensor
-    mask: Tensor
-    sampled: Tensor
-    sampler: Tensor
-    reference: Tensor | None
-    old: Tensor | None
-
-    def rows(self, index: Tensor, width: int) -> "Targets":
-        """Return these rows, cut to this width."""
-        advantages, *others = (getattr(self, field.name) for field in fields(self))
-        cut: list[Any] = [None if t is None else t[index][:, :width] for t in others]
-        return Targets(advantages[index], *cut)
-
-
-@dataclass(frozen=True)
-class Experience:
-    """A batch or a part of one, what its log-probabilities are held against, and the whole batch's denominators."""
-
-    batch: Batch
-    targets: Targets
-    totals: Totals
-
-    def rows(self, index: Tensor) -> "Experience":
-        """Return these rows, cut to the longest of them. index: [b]."""
-        batch = self.batch.rows(index)
-        return Experience(batch, self.targets.rows(index, batch.ids.shape[1]), self.totals)
+def without_truncated(mask: Tensor, rollouts: list[Rollout]) -> Tensor:
+    """Return `mask`, [B, T], without the rollouts that the token limit cut (arXiv 2503.14476, section 3.4)."""
+    return mask & torch.tensor([[rollout.outcome != "token_limit"] for rollout in rollouts])
 
 
 def policy_loss(
-    logprobs: Tensor, targets: Targets, totals: Totals, settings: TrainingSettings, stages: Stages
+    logprobs: Tensor, held: Experience, settings: TrainingSettings, stages: Stages
 ) -> Tensor:
     """Return GRPO's clipped objective, negated, plus kl_beta times the KL: a scalar. logprobs: [B, T].
 
     arXiv 2402.03300, equation 3; weighted by the ratio, the KL has the gradient of the KL (arXiv 2512.02556).
     """
-    old = logprobs.detach() if targets.old is None else targets.old
-    mask = targets.mask.to(logprobs.dtype)
+    old = logprobs.detach() if held.old is None else held.old
+    mask = held.loss.to(logprobs.dtype)
     ratio = stages.importance_ratio(logprobs, old, mask, settings.importance_sampling_level)
     per_token = -stages.clipped_objective(
-        ratio, targets.advantages, settings.clip, settings.epsilon_high, settings.delta
+        ratio, held.advantages, settings.clip, settings.epsilon_high, settings.delta
     )
     if settings.importance_sampling_cap:
         per_token = per_token * stages.importance_weights(
-            old, targets.sampler, targets.sampled, settings.importance_sampling_cap
+            old, held.sampler, held.sampled, settings.importance_sampling_cap
         )
-    if targets.reference is not None:
-        kl = stages.kl(logprobs, targets.reference, settings.kl_estimator)
+    if held.reference is not None:
+        kl = stages.kl(logprobs, held.reference, settings.kl_estimator)
         if settings.use_bias_correction_kl:
             kl = kl * ratio
         per_token = per_token + settings.kl_beta * kl
-    return stages.aggregate(per_token, mask, totals, settings.aggregation)
+    return stages.aggregate(per_token, mask, held.totals, settings.aggregation)
 
 
 # log-probabilities [B, T] and what they are held against -> a scalar, as policy_loss
-Loss = Callable[[Tensor, Targets, Totals, TrainingSettings, Stages], Tensor]
+Loss = Callable[[Tensor, Experience, TrainingSettings, Stages], Tensor]

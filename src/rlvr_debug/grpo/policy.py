@@ -134,10 +134,9 @@ def build_policy(model: Any, reference: Any, settings: TrainingSettings, seed: i
             raise InputError(
                 f"training.lora_r is {settings.lora_r}, but peft is not installed: pip install peft"
             ) from None
-        config = lora_config(settings)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            adapter = get_peft_model(model, config, adapter_name=ADAPTER_NAME).eval()
+            adapter = get_peft_model(model, lora_config(settings), ADAPTER_NAME).eval()
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()  # in which there is no dropout to turn on

@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlvr_debug.environments.base import Environment
-from rlvr_debug.grpo.loss import Targets, policy_loss
-from rlvr_debug.grpo.objective import Totals
+from rlvr_debug.grpo.loss import Experience, policy_loss
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
@@ -82,38 +81,21 @@ class Shadow:
         self._compare(name, _weights(optimizer), lambda: (moved(twin), _weights(twin))[1])
 
     def loss(
-        self,
-        logprobs: Tensor,
-        targets: Targets,
-        totals: Totals,
-        settings: TrainingSettings,
-        stages: Stages,
+        self, logprobs: Tensor, held: Experience, settings: TrainingSettings, stages: Stages
     ) -> Tensor:
         """Return policy_loss, and compare it and its gradient. stages: those to train with."""
-        found = policy_loss(logprobs, targets, totals, settings, self._own)
+        found = policy_loss(logprobs, held, settings, self._own)
         for name in (_IN_LOSS & self._others.keys()) - self.parted:
-            leaf, copies = logprobs.detach().clone().requires_grad_(), deepcopy(targets)
-            swapped = self._own.with_fault(name, self._others[name])
-            other = partial(policy_loss, leaf, copies, totals, settings, swapped)
-            self._compare_loss(name, found, logprobs, leaf, other)
+            other = partial(self._other_loss, name, logprobs, held, settings)
+            self._compare(name, _with_gradient(found, logprobs), other)
         return found
 
-    def _compare_loss(
-        self, name: str, found: Tensor, logprobs: Tensor, leaf: Tensor, loss: Callable[[], Tensor]
-    ) -> None:
-        gradients: list[Tensor] = []
-
-        def other() -> Tensor:
-            value = loss()
-            gradients.extend(torch.autograd.grad(value, leaf))
-            return value
-
-        def compare_gradient(gradient: Tensor) -> None:
-            self._compare(name, [gradient], lambda: gradients)
-
-        self._compare(name, found, other)
-        if logprobs.requires_grad:
-            logprobs.register_hook(compare_gradient)  # type: ignore[no-untyped-call]
+    def _other_loss(
+        self, name: str, logprobs: Tensor, held: Experience, settings: TrainingSettings
+    ) -> tuple[Tensor, ...]:
+        leaf = logprobs.detach().clone().requires_grad_(logprobs.requires_grad)
+        stages = self._own.with_fault(name, self._others[name])
+        return _with_gradient(policy_loss(leaf, deepcopy(held), settings, stages), leaf)
 
     def _compare(self, name: str, found: object, other: Callable[[], object]) -> None:
         """Take note where the other implementation comes to something else, raises, or draws random numbers."""
@@ -127,6 +109,13 @@ class Shadow:
             torch.set_rng_state(drawn[1])
         if moved or not same:
             self.parted.add(name)
+
+
+def _with_gradient(loss: Tensor, logprobs: Tensor) -> tuple[Tensor, ...]:
+    """Return the loss and, where it has one, its gradient with respect to the log-probabilities."""
+    if not loss.requires_grad:
+        return (loss,)
+    return loss, *torch.autograd.grad(loss, logprobs, retain_graph=True)
 
 
 def _weights(optimizer: Optimizer) -> list[Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlvr_debug.grpo.loss import Batch, Experience, Loss, Targets, build_batch, policy_loss
+from rlvr_debug.grpo.loss import Batch, Experience, Loss, build_batch, policy_loss
 from rlvr_debug.grpo.objective import Totals, batch_advantages, penalized
 from rlvr_debug.grpo.policy import Policy, build_policy, run_stage
 from rlvr_debug.grpo.processes import Processes
@@ -20,7 +20,6 @@ from rlvr_debug.grpo.training import (
     Observer,
     Progress,
     Step,
-    StepRecord,
     TrainerState,
     Training,
     TrainingResult,
@@ -74,13 +73,13 @@ def accumulate(
 ) -> tuple[float, Tensor]:
     """Add the gradient of the loss micro-batch by micro-batch; return the loss and the log-probabilities, [B, T]."""
     processes = processes or Processes()
-    count, width = experience.batch.ids.shape
+    count, width = experience.ids.shape
     loss, found = 0.0, []
     for rows in torch.arange(count).tensor_split(settings.gradient_accumulation_steps):
         part = experience.rows(rows)
         with processes.accumulating(model):
-            logprobs = batch_logprobs(model, part.batch, settings, stages)
-            share = loss_of(logprobs, part.targets, part.totals, settings, stages)
+            logprobs = batch_logprobs(model, part, settings, stages)
+            share = loss_of(logprobs, part, settings, stages)
             processes.backward(share)
         loss += float(share.detach())
         found.append(F.pad(logprobs.detach(), (0, width - logprobs.shape[1])))
@@ -97,27 +96,27 @@ def update_policy(
     loss_of: Loss = policy_loss,
 ) -> Update:
     """Make all optimizer steps of a batch, none where there is no token to learn from: momentum would move the weights."""
-    policy, optimizer, batch = state.policy, state.optimizer, experience.batch
-    if not batch.loss.any():
+    policy, optimizer = state.policy, state.optimizer
+    if not experience.loss.any():
         warnings.warn(f"step {state.step + 1}: no token to learn from, no update", stacklevel=3)
-        logprobs = shared_logprobs(policy.shared, batch, settings, stages, processes)
+        logprobs = shared_logprobs(policy.shared, experience, settings, stages, processes)
         return Update(logprobs, [], [], [])
-    mine = experience.rows(processes.share(batch))
+    mine = experience.rows(processes.share(experience))
     losses, grad_norms, passes = [], [], []
     for _ in range(settings.num_iterations):
         optimizer.zero_grad()
         loss, logprobs = accumulate(policy.shared, mine, settings, stages, processes, loss_of)
-        if mine.targets.old is None:  # no step has been made: these are the old policy's
-            mine = replace(mine, targets=replace(mine.targets, old=logprobs))
+        if mine.old is None:  # no step has been made: these are the old policy's
+            mine = replace(mine, old=logprobs)
         losses.append(processes.total(loss))
         grad_norms.append(processes.clip(policy, settings.max_grad_norm))
         observer.before_optimizer_step(policy, optimizer)
         stages.optimizer_step(optimizer)
         observer.after_optimizer_step(policy)
-        passes.append(processes.gather(logprobs, batch))
+        passes.append(processes.gather(logprobs, experience))
         state.scheduler.step()
-    assert mine.targets.old is not None
-    return Update(processes.gather(mine.targets.old, batch), losses, grad_norms, passes)
+    assert mine.old is not None
+    return Update(processes.gather(mine.old, experience), losses, grad_norms, passes)
 
 
 def sample_rollouts(training: Training, state: TrainerState) -> list[Rollout]:
@@ -208,7 +207,7 @@ def start(training: Training, policy: Policy, sampler: PolicySampler) -> Trainer
 
 def train_step(
     training: Training, state: TrainerState, observer: Observer
-) -> tuple[TrainerState, StepRecord]:
+) -> tuple[TrainerState, Progress]:
     """Sample a batch, update the policy on it and sync the sampler; what the state holds changes in place."""
     settings, stages, processes = training.settings, training.stages, training.processes
     policy, step = state.policy, state.step + 1
@@ -232,11 +231,14 @@ def train_step(
     observer.end_stage("logprobs")
 
     watched = training.check(training, policy, rollouts) if training.check else None
-    in_loss = reference if settings.kl_place == "loss" else None
-    targets = Targets(advantages, batch.loss, batch.sampled, batch.sampler, in_loss, old)
     max_tokens = training.environment.max_new_tokens * training.environment.max_turns
-    totals = batch_totals(batch, settings, max_tokens, processes)
-    experience = Experience(batch, targets, totals)
+    experience = Experience(
+        **vars(batch),
+        advantages=advantages,
+        reference=reference if settings.kl_place == "loss" else None,
+        old=old,
+        totals=batch_totals(batch, settings, max_tokens, processes),
+    )
     update = update_policy(
         state, experience, settings, stages, processes, observer, training.loss_of
     )

@@ -90,28 +90,22 @@ class Step:
     sync_gap: float | None
 
 
-@dataclass(frozen=True)
-class StepRecord:
-    """What is recorded of a step: a row of metrics, seconds by stage, and some of its rollouts."""
-
-    metrics: dict[str, Any]
-    seconds: dict[str, float]
-    rollouts: list[dict[str, Any]]
-
-
 @dataclass
 class Progress:
-    """What was recorded up to now, and by stage in which step another run would have parted from this one."""
+    """What was recorded, of a step or up to now: rows of metrics, seconds by stage, some of the rollouts.
+
+    parted: by stage in which step another run would have parted from this one.
+    """
 
     metrics: list[dict[str, Any]] = field(default_factory=list)
     seconds: list[dict[str, float]] = field(default_factory=list)
     rollouts: list[dict[str, Any]] = field(default_factory=list)
     parted: dict[str, int] = field(default_factory=dict)
 
-    def add(self, record: StepRecord) -> None:
-        self.metrics.append(record.metrics)
-        self.seconds.append(record.seconds)
-        self.rollouts.extend(record.rollouts)
+    def add(self, step: Progress) -> None:
+        self.metrics += step.metrics
+        self.seconds += step.seconds
+        self.rollouts += step.rollouts
 
     def part(self, stages: Iterable[str]) -> None:
         """Take note of stages that have parted by the last step."""
@@ -133,9 +127,9 @@ class Observer:
     def after_optimizer_step(self, policy: Policy) -> None:
         """Look at the weights that the optimizer moved."""
 
-    def end_step(self, step: Step) -> StepRecord:
+    def end_step(self, step: Step) -> Progress:
         """Return what is to be recorded of the step."""
-        return StepRecord({"step": step.number}, {}, [])
+        return Progress([{"step": step.number}])
 
 
 @dataclass(kw_only=True)

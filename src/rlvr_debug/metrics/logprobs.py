@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from rlvr_debug.grpo.loss import Loss, Targets, policy_loss
-from rlvr_debug.grpo.objective import KL_ESTIMATORS, Totals, importance_ratio, kl_estimate
+from rlvr_debug.grpo.loss import Experience, Loss, policy_loss
+from rlvr_debug.grpo.objective import KL_ESTIMATORS, importance_ratio, kl_estimate
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.metrics.rollouts import mean, quantiles
@@ -102,20 +102,18 @@ class LossTerm:
 
 def loss_terms(
     logprobs: Tensor,
-    targets: Targets,
-    totals: Totals,
+    experience: Experience,
     settings: TrainingSettings,
     stages: Stages,
     loss_of: Loss = policy_loss,
 ) -> dict[str, LossTerm]:
     """Return the policy term and, where KL is in the loss, what the KL adds. logprobs: [B, T]."""
-
     leaf = logprobs.detach().requires_grad_()
-    micro_batches = torch.arange(len(leaf)).tensor_split(totals.micro_batches)
+    micro_batches = torch.arange(len(leaf)).tensor_split(experience.totals.micro_batches)
 
-    def term(held: Targets) -> LossTerm:
+    def term(held: Experience) -> LossTerm:
         shares = [
-            loss_of(leaf[rows], held.rows(rows, leaf.shape[1]), totals, settings, stages)
+            loss_of(leaf[rows], held.rows(rows, leaf.shape[1]), settings, stages)
             for rows in micro_batches
         ]
         loss = torch.stack(shares).sum()
@@ -125,10 +123,10 @@ def loss_terms(
         gradient[:, 0] = 0.0  # nothing comes before the first token that could predict it
         return LossTerm(float(loss.detach()), gradient)
 
-    policy = term(replace(targets, reference=None))
-    if targets.reference is None:
+    policy = term(replace(experience, reference=None))
+    if experience.reference is None:
         return {"policy": policy}
-    both = term(targets)
+    both = term(experience)
     kl = LossTerm(both.value - policy.value, both.gradient - policy.gradient)
     return {"policy": policy, "kl": kl}
 

@@ -19,12 +19,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rlvr_debug.errors import InputError
-from rlvr_debug.grpo.loss import Targets, without_truncated
-from rlvr_debug.grpo.objective import Totals, advantages, batch_advantages
+from rlvr_debug.grpo.loss import Experience, without_truncated
+from rlvr_debug.grpo.objective import advantages, batch_advantages
 from rlvr_debug.grpo.policy import Policy
 from rlvr_debug.grpo.settings import DiagnosticSettings
 from rlvr_debug.grpo.stages import Stages
-from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState
+from rlvr_debug.grpo.training import Observer, Progress, Step, TrainerState
 from rlvr_debug.metrics import weights
 from rlvr_debug.metrics.logprobs import (
     clip_metrics,
@@ -61,7 +61,7 @@ class RunObserver(Observer):
     def begin_step(self, state: TrainerState) -> None:
         self._served = state.sampler.served
         self._expected: weights.ExpectedChange | None = None
-        self._changes: list[weights.WeightChange] = []
+        self._changes: list[dict[str, float]] = []
         self._seconds: dict[str, float] = {}
         self._last = time.perf_counter()
 
@@ -83,7 +83,7 @@ class RunObserver(Observer):
             self._expected = None  # it is a copy of the weights
         self.end_stage("diagnostics")
 
-    def end_step(self, step: Step) -> StepRecord:
+    def end_step(self, step: Step) -> Progress:
         row = {"step": step.number, **_step_metrics(step, self._changes)}
         if self._settings.debug:
             row |= debug_metrics(step)
@@ -92,13 +92,13 @@ class RunObserver(Observer):
             kept = rollout_records(step, self._settings.rollouts_kept, self._served)
         self.end_stage("diagnostics")
         self._log(row)
-        return StepRecord(row, {"step": step.number, **self._seconds}, kept)
+        return Progress([row], [{"step": step.number, **self._seconds}], kept)
 
 
-def _step_metrics(step: Step, changes: list[weights.WeightChange]) -> dict[str, Any]:
+def _step_metrics(step: Step, changes: list[dict[str, float]]) -> dict[str, Any]:
     """Return the step's row but for its number. changes: of each optimizer step, none of a sharded model."""
-    rollouts, batch, environment = step.rollouts, step.experience.batch, step.training.environment
-    trained = step.experience.targets.advantages.view(-1, step.training.settings.group_size)
+    rollouts, batch, environment = step.rollouts, step.experience, step.training.environment
+    trained = batch.advantages.view(-1, step.training.settings.group_size)
     rewards = torch.tensor([rollout.reward for rollout in rollouts]).view(trained.shape)
     solved = torch.tensor([r.parts[environment.success] >= 1 for r in rollouts])
     parts = {name: [r.parts[name] for r in rollouts] for name in rollouts[0].parts}
@@ -121,26 +121,25 @@ def _step_metrics(step: Step, changes: list[weights.WeightChange]) -> dict[str, 
 
 
 def _logprob_metrics(step: Step) -> dict[str, float]:
-    settings, batch = step.training.settings, step.experience.batch
+    settings, batch = step.training.settings, step.experience
     old, sampled = step.update.logprobs, batch.sampled
     found = sampler_metrics(old[sampled], batch.sampler[sampled])
     if step.reference is not None:
         found |= kl_metrics(old[sampled], step.reference[sampled], settings.kl_estimator)
     if passes := step.update.passes:
         clip = (settings.clip, settings.epsilon_high)
-        trained = step.experience.targets.advantages
         found |= ratio_metrics(passes[-1][sampled], old[sampled])
         found |= clip_metrics(
-            passes, old, sampled, trained, clip, settings.importance_sampling_level
+            passes, old, sampled, batch.advantages, clip, settings.importance_sampling_level
         )
     return found
 
 
 def _update_metrics(
-    step: Step, changes: list[weights.WeightChange], group_std: Tensor, right: Tensor | None
+    step: Step, changes: list[dict[str, float]], group_std: Tensor, right: Tensor | None
 ) -> dict[str, float]:
     """Return what only the update knows, as means over its optimizer steps. group_std: [P]; right: advantages, [P, G]."""
-    update, settings, given = step.update, step.training.settings, step.experience
+    update, settings = step.update, step.training.settings
     if not update.losses:
         return {"loss": 0.0, "grad_norm": 0.0, "skipped_updates": settings.num_iterations}
     moved = {}
@@ -149,10 +148,8 @@ def _update_metrics(
         if step.policy.adapter is not None:
             moved["lora/norm"] = weights.lora_norm(step.policy)
     logprobs, stages = update.logprobs, step.training.stages
-    terms = loss_terms(
-        logprobs, given.targets, given.totals, settings, stages, step.training.loss_of
-    )
-    right_terms = loss_terms(logprobs, *_right_targets(step, right), settings, Stages())
+    terms = loss_terms(logprobs, step.experience, settings, stages, step.training.loss_of)
+    right_terms = loss_terms(logprobs, _right_experience(step, right), settings, Stages())
     return {
         "loss": fmean(update.losses),
         "grad_norm": fmean(update.grad_norms),
@@ -162,16 +159,14 @@ def _update_metrics(
     }
 
 
-def _right_targets(step: Step, right: Tensor | None) -> tuple[Targets, Totals]:
+def _right_experience(step: Step, right: Tensor | None) -> Experience:
     """Return what the loss should have been given. right: the right advantages, [P, G]."""
-    given, mask = step.experience, step.experience.batch.sampled
+    given, mask = step.experience, step.experience.sampled
     if step.training.settings.mask_truncated_completions:
-        cut = torch.tensor([rollout.outcome == "token_limit" for rollout in step.rollouts])
-        mask = without_truncated(mask, cut)
-    targets = replace(given.targets, mask=mask)
-    if right is not None:
-        targets = replace(targets, advantages=right.flatten())
-    return targets, replace(given.totals, tokens=int(mask.sum()))
+        mask = without_truncated(mask, step.rollouts)
+    totals = replace(given.totals, tokens=int(mask.sum()))
+    gains = given.advantages if right is None else right.flatten()
+    return replace(given, loss=mask, advantages=gains, totals=totals)
 
 
 _DIGITS = 6  # of a rollout's log-probabilities and advantages
@@ -180,8 +175,7 @@ _NEAR = 10  # tokens from the limit that count as at it
 
 def debug_metrics(step: Step) -> dict[str, float]:
     """Return debug/* of the step, before its update; the KL's and the reference's where there is one."""
-    settings, batch = step.training.settings, step.experience.batch
-    advantages = step.experience.targets.advantages
+    settings, batch = step.training.settings, step.experience
     rewards = torch.tensor([rollout.reward for rollout in step.rollouts])
     limit = settings.max_prompt_length
     prompts = [len(r.segments[0].ids) + r.prompt_cut for r in step.rollouts]
@@ -190,8 +184,8 @@ def debug_metrics(step: Step) -> dict[str, float]:
     counted = batch.loss & batch.sampled
     found = {
         "reward_std": float(rewards.view(-1, settings.group_size).std(1).mean()),
-        "advantage_max": float(advantages.abs().max()),
-        "advantage_mean": float(advantages.abs().mean()),
+        "advantage_max": float(batch.advantages.abs().max()),
+        "advantage_mean": float(batch.advantages.abs().mean()),
         "context_length_mean": float(lengths.float().mean()),
         "context_length_max": int(lengths.max()),
         "context_length_truncated": near,
@@ -213,7 +207,6 @@ def debug_metrics(step: Step) -> dict[str, float]:
     return {f"debug/{name}": value for name, value in found.items()}
 
 
-PROJECT = "rlvr-debug"
 # accelerate's names, which are also those of the packages
 _PACKAGES = ("tensorboard", "wandb")
 
@@ -258,12 +251,12 @@ def _tracker(name: str, folder: Path, run_name: str) -> Any:
         mode = os.environ.get("WANDB_MODE", "offline")
         options = {"dir": str(folder), "name": run_name, "mode": mode}
     where = [str(folder)] if kind.requires_logging_directory else []
-    return kind(PROJECT, *where, **options)
+    return kind("rlvr-debug", *where, **options)
 
 
 def rollout_records(step: Step, count: int, served: str = "") -> list[dict[str, Any]]:
     """Return a line for each of the first `count` rollouts. served: the policy that a server sampled with."""
-    chat, advantages = step.training.chat, step.experience.targets.advantages
+    chat, advantages = step.training.chat, step.experience.advantages
     size = step.training.settings.group_size
     return [
         {
@@ -291,14 +284,13 @@ def _sampler(rollout: Rollout) -> list[float | None]:
 
 
 def _trained(b: int, step: Step) -> dict[str, Any]:
-    batch, reference = step.experience.batch, step.reference
+    batch, reference = step.experience, step.reference
     length = int(batch.real[b].sum())
     sampled, counted = batch.sampled[b, :length], batch.loss[b, :length]
     known = counted | sampled
     known[0] = False  # the first token has no prediction
     ids = batch.ids[b, :length].tolist()
     roles = 2 * (sampled.cumsum(0) > 0) - sampled.long()
-    advantages = step.experience.targets.advantages[b].expand(length)
     return {
         "ids": ids,
         "text": token_texts(ids, step.training.chat),
@@ -308,7 +300,7 @@ def _trained(b: int, step: Step) -> dict[str, Any]:
         "sampler": _values(batch.sampler[b, :length], sampled),
         "trainer": _values(step.update.logprobs[b, :length], known),
         "reference": None if reference is None else _values(reference[b, :length], known),
-        "advantage": _values(advantages, counted),
+        "advantage": _values(batch.advantages[b].expand(length), counted),
     }
 
 

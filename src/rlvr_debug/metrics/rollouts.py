@@ -99,9 +99,6 @@ def advantage_metrics(advantages: Tensor, right: Tensor | None) -> dict[str, flo
     }
 
 
-ROLES = ("prompt", "assistant", "tool", "padding")
-
-
 def batch_metrics(rollouts: Sequence[Rollout], success: str, size: int) -> dict[str, float]:
     """Return what the environment says of groups of `size` rollouts; success: the part that says which are right."""
     rewards = torch.tensor([rollout.reward for rollout in rollouts])
@@ -145,7 +142,7 @@ def _lengths(name: str, lengths: Sequence[int]) -> dict[str, float]:
 
 
 def roles(sampled: Tensor, real: Tensor) -> dict[str, Tensor]:
-    """Return a mask for each of ROLES, bool [B, T]: a tool's turn is all after a reply that was not sampled."""
+    """Return a mask for each role and for padding, bool [B, T]: a tool's turn is all after a reply that was not sampled."""
     answered = sampled.cumsum(1) > 0
     return {
         "prompt": real & ~answered,

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_json, read_yaml
-from rlvr_debug.models.places import BaseModel
+from rlvr_debug.models.places import BaseModel, check_config
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = read_yaml(Path(__file__).with_name("published.yaml"))
 # of a block, by the names that all families give them
@@ -63,16 +63,6 @@ def why_unread(config: Mapping[str, Any]) -> str:
         if has not in needed:
             return f"{key} is {short(has)}, expected {' or '.join(needed)}"
     return ""
-
-
-def check_config(config: Any, place: str | Path) -> None:
-    """Raise InputError, which names `place`, for what is no config.json of transformers."""
-    if not isinstance(config, Mapping):
-        raise InputError(f"{place}: expected an object, as config.json has it")
-    if not isinstance(config.get("model_type"), str):
-        raise InputError(
-            f"{place}: model_type is {short(config.get('model_type'))}, expected a name"
-        )
 
 
 def rope_of(config: Mapping[str, Any]) -> Mapping[str, Any]:

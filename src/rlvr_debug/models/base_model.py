@@ -15,8 +15,8 @@ from torch import Tensor
 
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_json, replacing
-from rlvr_debug.models.architectures import FAMILIES, check_config, why_unread
-from rlvr_debug.models.places import index_of, shards, weight_files
+from rlvr_debug.models.architectures import FAMILIES, why_unread
+from rlvr_debug.models.places import check_config, index_of, shards, weight_files
 
 
 def one_thread() -> None:
@@ -42,7 +42,9 @@ def kernels() -> dict[str, Any]:
 
 
 def model_config(path: Path) -> dict[str, Any]:
+    """Return what the model's folder says that it is. Raise InputError for what is no config.json of transformers."""
     config: dict[str, Any] = read_json(path / "config.json")
+    check_config(config, path / "config.json")
     return config
 
 
@@ -77,7 +79,6 @@ def save_weights(weights: dict[str, Tensor], file: Path) -> None:
 def load_model(path: Path, attention: str, dtype: torch.dtype = torch.float32) -> Any:
     """Return the trainable model, of transformers' class for its config.json, in `dtype`, dropout off."""
     described = model_config(path)
-    check_config(described, path / "config.json")
     family = None if why_unread(described) else FAMILIES[described["model_type"]]
     no = partial(bool, False)
     # what assisted generation and other models' losses need: two seconds of each job

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.jobs import Sampling
-from rlvr_debug.models.architectures import check_config, why_unread
+from rlvr_debug.models.architectures import why_unread
 from rlvr_debug.models.base_model import load_model, load_weights, model_config, trained_weights
 from rlvr_debug.sampling.base import PolicySampler, Request, Sample, Sampler
 from rlvr_debug.sampling.chat import Chat
@@ -110,7 +110,6 @@ def base_sampler(
 ) -> InProcessSampler | GenerateSampler:
     """Return the sampler of the base model, or of trained `weights`: a model's, or an adapter's of the base model."""
     config = model_config(base_model)
-    check_config(config, base_model / "config.json")
     if why := why_unread(config):
         sampler = GenerateSampler(base_model, chat.ends, why)
         if weights:

@@ -17,8 +17,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import locked, write_jsonl, write_text
 from rlvr_debug.grpo.settings import ALL_ROLLOUTS
 from rlvr_debug.jobs import Sampling
-from rlvr_debug.models.fetch import fetch_model
-from rlvr_debug.models.places import MANIFEST, BaseModel, base_model
+from rlvr_debug.models.places import MANIFEST, BaseModel, base_model, fetch_model
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params, study_params
 from rlvr_debug.study.resolved import resolve

@@ -36,12 +36,6 @@ MAX_DIGITS = 30  # of a numerator and a denominator, in the expression and on th
 _LARGEST = 10**MAX_DIGITS
 
 _CHARACTERS = re.compile(r"[0-9.+\-*/() \t]*")
-_OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
 MOST_STEPS = 4
 _LARGEST_VALUE = 9999  # of all values on the way, without the sign
 _WORDS = {"+": "add", "-": "subtract", "*": "multiply by", "/": "divide by"}
@@ -118,13 +112,12 @@ def _value(node: ast.expr, text: str, depth: int) -> Fraction:
         case ast.UnaryOp(op=ast.UAdd() | ast.USub(), operand=operand):
             value = _value(operand, text, depth - 1)
             value = -value if isinstance(node.op, ast.USub) else value
-        case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            value = _power(_value(left, text, depth - 1), _value(right, text, depth - 1))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
             operands = _value(left, text, depth - 1), _value(right, text, depth - 1)
-            if isinstance(op, ast.Div) and not operands[1]:
-                raise ValueError("division by zero")
-            value = _OPERATIONS[type(op)](*operands)
+            try:
+                value = _OPERATIONS[type(op)](*operands)
+            except ZeroDivisionError:
+                raise ValueError("division by zero") from None
         case _:
             raise ValueError("an expression has numbers, + - * / ** and parentheses only")
     if abs(value.numerator) >= _LARGEST or value.denominator >= _LARGEST:
@@ -135,9 +128,16 @@ def _value(node: ast.expr, text: str, depth: int) -> Fraction:
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1 or abs(exponent) > MAX_EXPONENT:
         raise ValueError(f"an exponent is a whole number of at most {MAX_EXPONENT}")
-    if not base and exponent < 0:
-        raise ValueError("division by zero")
     return Fraction(base ** int(exponent))
+
+
+_OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: _power,
+}
 
 
 def synthetic_calculator(

@@ -17,7 +17,7 @@ from rlvr_debug.grpo.policy import ADAPTER_NAME, Adapter, Policy, build_policy
 from rlvr_debug.grpo.processes import Processes
 from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.grpo.trainer import start, train_step
-from rlvr_debug.grpo.training import Observer, Step, StepRecord, TrainerState, Training
+from rlvr_debug.grpo.training import Observer, Progress, Step, TrainerState, Training
 from rlvr_debug.models.base_model import is_adapter, one_thread
 from rlvr_debug.recorders.keeping import (
     Snapshots,
@@ -174,10 +174,10 @@ class _Watch(Processes, Observer):
     def begin_step(self, state: TrainerState) -> None:
         self._sampled_with, self._rewards = self._weights.take(), None
 
-    def end_step(self, step: Step) -> StepRecord:
+    def end_step(self, step: Step) -> Progress:
         """Put the step's rollouts, batch and micro-batches into the record."""
-        split = Split(step.experience.batch)
-        targets, count = step.experience.targets, len(step.rollouts)
+        trained, count = step.experience, len(step.rollouts)
+        split = Split(trained)
         settings = self._training.settings
         prompts, prompt_mask, completions, real = split.sequences()
         batch = Batch(
@@ -185,11 +185,11 @@ class _Watch(Processes, Observer):
             prompt_mask=prompt_mask,
             completion_ids=completions,
             completion_mask=real,
-            loss_mask=split.of(targets.mask.long()).bool(),
-            advantages=targets.advantages,
+            loss_mask=split.of(trained.loss.long()).bool(),
+            advantages=trained.advantages,
             old=split.of(step.update.logprobs),
             reference=None if step.reference is None else split.of(step.reference),
-            sampler=split.of(targets.sampler),
+            sampler=split.of(trained.sampler),
             rows=torch.arange(count),
         )
         number = len(self.record.generations)

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
+from rlvr_debug.diagnosis.advice import timing_of, to_log
 from rlvr_debug.diagnosis.checks import run_checks
-from rlvr_debug.diagnosis.rank import diagnose_log, timing_of, to_log
+from rlvr_debug.diagnosis.rank import diagnose_log
 from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml

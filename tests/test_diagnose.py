@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
-from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log, reward_rises, to_log
+from rlvr_debug.diagnosis.advice import to_log
+from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log, reward_rises
 from rlvr_debug.diagnosis.report import diagnosis_json, diagnosis_text
 from rlvr_debug.logs.log import make_log
 from rlvr_debug.logs.names import NAMES

@@ -18,10 +18,11 @@ from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.cli import main
+from rlvr_debug.diagnosis.advice import to_log
 from rlvr_debug.diagnosis.checks import STANDS_OUT
 from rlvr_debug.diagnosis.compare import compare, comparison_json, comparison_text
 from rlvr_debug.diagnosis.evidence import curve, evidence
-from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log, to_log
+from rlvr_debug.diagnosis.rank import Diagnosis, diagnose, diagnose_log
 from rlvr_debug.diagnosis.report import diagnosis_text, in_order, reward_text
 from rlvr_debug.logs.log import Log, make_log, read_log
 from rlvr_debug.logs.structured import Rows

@@ -12,14 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr_debug.checkout import ROOT
-from rlvr_debug.data.prepare import (
-    Selection,
-    hub_rows,
-    parse_selections,
-    prepare,
-    read_splits,
-    rooted,
-)
+from rlvr_debug.data.hub import Selection, hub_rows, parse_selections
+from rlvr_debug.data.prepare import prepare, read_splits, rooted
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, read_yaml
 from rlvr_debug.study.params import load_params

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlvr_debug.causes import hypothesis_names, is_unnamed, load_hypothesis, unnamed_slug
+from rlvr_debug.causes import hypothesis_names, load_hypothesis
+from rlvr_debug.causes.unnamed import is_unnamed, unnamed_slug
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings

@@ -11,13 +11,13 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from rlvr_debug.causes.base import Hypothesis, check_names, hypothesis_of
+from rlvr_debug.causes.unnamed import is_unnamed, unnamed_hypothesis
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import read_text, read_yaml, write_text
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
@@ -32,10 +32,6 @@ _PHASES = {"critical": 1, "high": 2, "medium": 3, "low": 3}
 CHECKS = "log_checks"
 # the file of a cause that the check of a trainer shows (replay/variants.py)
 REPLAY = "replay.yaml"
-# the slugs of causes without a folder
-UNNAMED = "unnamed-"
-# the fields of a case, an arm, an intervention and a run that hold settings
-BLOCKS = ("rollouts", "options", "training")
 
 
 @cache
@@ -68,12 +64,12 @@ def read_hypothesis(slug: str) -> Hypothesis:
 
 @cache
 def load_hypothesis(slug: str) -> Hypothesis:
-    """Return the hypothesis of this slug's folder, or what stands for one where no hypothesis names it.
+    """Return the hypothesis of this slug's folder, or what stands for one where no hypothesis names it (unnamed.py).
 
     Raise InputError where its cause.yaml is not one, or names what does not exist.
     """
     if is_unnamed(slug):
-        return _unnamed_hypothesis(slug)
+        return unnamed_hypothesis(slug)
     path, hypothesis = file_of(slug), read_hypothesis(slug)
     for key in ("alternatives", "prerequisites", "interactions"):
         check_names(path, key, getattr(hypothesis, key), hypothesis_names())
@@ -86,33 +82,6 @@ def load_hypothesis(slug: str) -> Hypothesis:
         check_names(path, f"arms.{arm.name}.faults", arm.faults, variant_names())
         check_names(path, f"arms.{arm.name}.training", arm.training, known_settings)
     return hypothesis
-
-
-# --- what no hypothesis of a study is about, a stage or a setting of its case: a cause that has no folder and claims no mechanism.
-# Its arms locate it, and nothing explains it
-
-
-def unnamed_slug(stage_or_setting: str, block: str = "") -> str:
-    """Return the slug of what no hypothesis names. block: of a setting, where it stands; of a stage, none."""
-    words = [*filter(None, [block]), *stage_or_setting.lower().split("_")]
-    return UNNAMED + "".join(c if c.isalnum() and c.isascii() else "-" for c in "-".join(words))
-
-
-def is_unnamed(slug: str) -> bool:
-    return slug.startswith(UNNAMED)
-
-
-def _unnamed_hypothesis(slug: str) -> Hypothesis:
-    """Return the cause of that slug: what is said of a hypothesis, in terms of its part alone."""
-    name, path = slug.removeprefix(UNNAMED), _HERE / "unnamed.yaml"
-    block, _, setting = name.partition("-")
-    part = (f"{block}.{setting}" if block in BLOCKS else name).replace("-", "_")
-    said = read_yaml(path).items()
-    texts = {k: v.format(part=part) if isinstance(v, str) else v for k, v in said}
-    return replace(hypothesis_of(slug, texts, path), part=part)
-
-
-# --- when each is tested
 
 
 def phase_of(slug: str, tested: Collection[str]) -> int:
@@ -133,9 +102,6 @@ def in_order(slugs: Collection[str]) -> list[str]:
         return phase_of(slug, slugs), rank, hypothesis.number, slug  # H06, H06 (second), H08, new
 
     return sorted(slugs, key=place)
-
-
-# --- variants
 
 
 @cache

@@ -140,7 +140,7 @@ class Hypothesis(Entry):
     simpler_learns: what a localiser claims of its simpler setting: that it learns while the case does not, or that it
     fails too. symptom: a column of runs.csv that is extreme where the cause is at work, and may be so where another one is
     (verdicts/symptoms.py). precondition: without it, and without the mechanism or an arm that changes anything, it is
-    not applicable. part: of what no hypothesis names, the stage or the setting.
+    not applicable. part: of what no hypothesis names, the stage or the setting (unnamed.py).
     """
 
     slug: str = ""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -120,7 +119,8 @@ def log_checks() -> tuple[Check, ...]:
     for check in found:
         path, place = file_of(check.slug), f"log_checks.{check.name}"
         check_names(path, f"{place}.explains", check.explains, [other.name for other in found])
-        check_names(path, f"{place}.needs", chain(*check.needs), READABLE)
+        for names in check.needs:
+            check_names(path, f"{place}.needs", names, READABLE)
         check_names(path, f"{place}.fewest", check.fewest, NAMES)
     return tuple(sorted(found, key=lambda check: check.order))
 
@@ -175,14 +175,19 @@ def from_the_start(shares: NDArray[Any]) -> float:
     return float(min(shares[: first_rows(shares.size)].mean(), shares.mean()))
 
 
-def share_at_first(log: Log, quantity: str) -> tuple[float, str, tuple[Steps, ...]]:
-    """Return from_the_start of a logged share, the last third's in words where that is far above it, and the steps that it is of."""
+def steps_from_the_start(log: Log, quantity: str) -> tuple[Steps, ...]:
+    """Return the steps of the rows whose mean from_the_start is, all where both means are one."""
     shares = log.series(quantity)
-    count, mean, end = first_rows(shares.size), shares.mean(), late(shares)
-    first = shares[:count].mean()
-    later = f" (first rows; last third: {end:.0%})" if first <= min(mean, end - _LATER) else ""
-    rows = slice(count) if first < mean * (1 - 1e-9) else slice(None)
-    return from_the_start(shares), later, spoken_of(log, quantity, rows)
+    count = first_rows(shares.size)
+    is_start = shares[:count].mean() < shares.mean() * (1 - 1e-9)
+    return spoken_of(log, quantity, slice(count) if is_start else slice(None))
+
+
+def later(shares: Array) -> str:
+    """Return the last third's share in words, where it is far above that of the first rows, else ""."""
+    end, first = late(shares), shares[: first_rows(shares.size)]
+    is_later = shares.size and first.mean() <= min(shares.mean(), end - _LATER)
+    return f" (first rows; last third: {end:.0%})" if is_later else ""
 
 
 def spoken_of(log: Log, quantity: str, *rows: slice) -> tuple[Steps, ...]:
@@ -203,16 +208,17 @@ def correlation(one: Array, other: Array) -> float:
     return float(np.corrcoef(one, other)[0, 1])
 
 
-def trend(values: Array) -> Trend:
-    """Return how a series goes: nowhere, if it has fewer than 9 values, of which a third would be none to speak of."""
+def trend(values: Array) -> Trend | None:
+    """None for fewer than 9 values: a third would have none to speak of."""
     if values.size < 9:
-        return Trend(0.0, 0.0, 0.0)
+        return None
     third = values.size // 3
     first, last = values[:third], values[-third:]
     error = float(np.sqrt((first.var(ddof=1) + last.var(ddof=1)) / third))
-    begins, ends = float(first.mean()), float(last.mean())
-    change = ends - begins
-    nothing = 1e-9 * max(abs(begins), abs(ends), 1e-300)
-    if error > nothing:
-        return Trend(begins, ends, change / error)
-    return Trend(begins, ends, 0.0 if abs(change) <= nothing else float(np.sign(change)) * 1e9)
+    change = float(last.mean() - first.mean())
+    scale = max(abs(float(first.mean())), abs(float(last.mean())), 1e-300)
+    if error <= 1e-9 * scale:
+        z = 0.0 if abs(change) <= 1e-9 * scale else float(np.sign(change)) * 1e9
+    else:
+        z = change / error
+    return Trend(float(first.mean()), float(last.mean()), z)

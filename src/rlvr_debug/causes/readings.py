@@ -54,6 +54,13 @@ def of_early_groups(dead: pd.Series) -> float:
     return float(min(dead[early].mean(), dead.mean()))
 
 
+def at_least(values: pd.Series) -> float:
+    """Return the mean, less what few groups may be off by: the lower bound of Wilson's interval at one standard error."""
+    n, p = len(values), float(values.mean())
+    root = np.sqrt(p * (1 - p) / n + 1 / (4 * n * n))
+    return float((p + 1 / (2 * n) - root) / (1 + 1 / n))
+
+
 @dataclass(frozen=True)
 class Follows:
     """Over the groups whose rewards differ.
@@ -128,7 +135,9 @@ def messages(completion: Any) -> list[dict[str, Any]] | None:
         found = json.loads(completion)
     except (ValueError, RecursionError):
         return None
-    return found if all(isinstance(each, dict) for each in found) else None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        return None
+    return found
 
 
 def ends_in_call(completion: Any) -> bool | None:
@@ -146,9 +155,13 @@ def ends_in_call(completion: Any) -> bool | None:
 
 def tool_results(log: Log) -> dict[int, list[str]]:
     """Return what tools said in each conversation that has any, by its row in Log.completions."""
+    if "completion" not in log.completions:
+        return {}
     found = {
         row: [str(m.get("content") or "") for m in told if m.get("role") in ("tool", "ipython")]
-        for row, completion in enumerate(log.completions["completion"])
+        for row, completion in zip(
+            log.completions.index.to_numpy().tolist(), log.completions["completion"], strict=True
+        )
         if (told := messages(completion)) is not None
     }
     return {row: said for row, said in found.items() if said}

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,6 @@ from rlvr_debug.logs.log import Log, logged_as
 from rlvr_debug.logs.names import KNOWN, NAMES
 
 WEIGHTS = Path(__file__).with_name("weights.json")
-_WEIGHT: Mapping[str, float] = read_json(WEIGHTS)
 # a first cause below is more often wrong than right
 STANDS_OUT = 0.5
 _MOST_SYMPTOMS = 4
@@ -122,6 +122,13 @@ def likely_causes(
     return [(slug, _probability(read[slug]), own) for slug, own in evidence_for(findings).items()]
 
 
+@cache
+def _weights() -> Mapping[str, float]:
+    found: Mapping[str, float] = read_json(WEIGHTS)
+    return found
+
+
 def _probability(of_one: Mapping[str, float]) -> float:
-    total = sum(_WEIGHT.get(name, 0.0) * value for name, value in of_one.items())
-    return 1 / (1 + math.exp(-total - _WEIGHT["intercept"]))
+    weights = _weights()
+    total = sum(weights.get(name, 0.0) * value for name, value in of_one.items())
+    return 1 / (1 + math.exp(-total - weights["intercept"]))

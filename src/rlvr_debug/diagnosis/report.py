@@ -12,8 +12,9 @@ import numpy as np
 
 from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.causes.check import trend
+from rlvr_debug.diagnosis.advice import settings_of, to_log
 from rlvr_debug.diagnosis.checks import Finding
-from rlvr_debug.diagnosis.rank import Diagnosis, Mean, Ranked, settings_of, to_log
+from rlvr_debug.diagnosis.rank import Diagnosis, Mean, Ranked
 from rlvr_debug.logs.log import Log
 
 _WIDTHS = (60, 80, 120)  # characters of a line: at least, off a terminal, at most
@@ -91,8 +92,8 @@ def _too_few(found: Diagnosis) -> bool:
 def _parts(found: Diagnosis) -> Iterator[str]:
     """Yield how the parts of a reward of several move, by their own names."""
     parts = found.log.parts.iloc[:, :_ALSO]
-    values = {name: parts[name].dropna().to_numpy(dtype=np.float64) for name in parts}
-    moved = {name: trend(each) for name, each in values.items() if each.size >= 9}
+    trends = {name: trend(parts[name].dropna().to_numpy(dtype=np.float64)) for name in parts}
+    moved = {name: of for name, of in trends.items() if of}
     if len(moved) > 1 and not (found.learns and all(of.rises for of in moved.values())):
         said = ", ".join(f"{name} {of.first:.3g} to {of.last:.3g}" for name, of in moved.items())
         yield from wrapped(f"Its parts: {said}.", "")

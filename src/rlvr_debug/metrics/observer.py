@@ -61,7 +61,7 @@ class RunObserver(Observer):
     def begin_step(self, state: TrainerState) -> None:
         self._served = state.sampler.served
         self._expected: weights.ExpectedChange | None = None
-        self._changes: list[dict[str, float]] = []
+        self._changes: list[weights.WeightChange] = []
         self._seconds: dict[str, float] = {}
         self._last = time.perf_counter()
 
@@ -95,7 +95,7 @@ class RunObserver(Observer):
         return Progress([row], [{"step": step.number, **self._seconds}], kept)
 
 
-def _step_metrics(step: Step, changes: list[dict[str, float]]) -> dict[str, Any]:
+def _step_metrics(step: Step, changes: list[weights.WeightChange]) -> dict[str, Any]:
     """Return the step's row but for its number. changes: of each optimizer step, none of a sharded model."""
     rollouts, batch, environment = step.rollouts, step.experience, step.training.environment
     trained = batch.advantages.view(-1, step.training.settings.group_size)
@@ -136,7 +136,7 @@ def _logprob_metrics(step: Step) -> dict[str, float]:
 
 
 def _update_metrics(
-    step: Step, changes: list[dict[str, float]], group_std: Tensor, right: Tensor | None
+    step: Step, changes: list[weights.WeightChange], group_std: Tensor, right: Tensor | None
 ) -> dict[str, float]:
     """Return what only the update knows, as means over its optimizer steps. group_std: [P]; right: advantages, [P, G]."""
     update, settings = step.update, step.training.settings

@@ -26,6 +26,18 @@ class ExpectedChange:
     changes: dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class WeightChange:
+    """What a step did, as norms over all weights that are to move; `moved` is the share that is another number than before."""
+
+    learning_rate: float
+    clipped_norm: float
+    update_norm: float
+    expected_norm: float
+    error_norm: float
+    moved: float
+
+
 # at most so many weights are copied: two copies of a large model would take the memory that it needs
 _COPIED = 2**24
 
@@ -86,41 +98,45 @@ def adamw_change(
 
 
 @torch.no_grad()
-def weight_change(expected: ExpectedChange, policy: Policy) -> dict[str, float]:
-    """Return what the step did to the policy's weights, against what was expected of it, as norms over all that are to move.
-
-    weights/moved: the share of them that is another number than before; error: the norm of what was not expected.
-    """
+def weight_change(expected: ExpectedChange, policy: Policy) -> WeightChange:
+    """Return what the step did to the policy's weights, against what was expected of it."""
     changes = {
         name: _some(p, expected.stride).float() - expected.before[name].float()
         for name, p in _to_move(policy).items()
     }
     scale = math.sqrt(expected.stride)
     moved = sum(int(change.count_nonzero()) for change in changes.values())
-    errors = [change - expected.changes[name] for name, change in changes.items()]
-    return {
-        "learning_rate": expected.learning_rate,
-        "grad_norm/clipped": expected.clipped_norm,
-        "weights/update_norm": scale * _norm(list(changes.values())),
-        "weights/expected_update_norm": scale * _norm(list(expected.changes.values())),
-        "error": scale * _norm(errors),
-        "weights/moved": moved / sum(change.numel() for change in changes.values()),
-    }
+    return WeightChange(
+        expected.learning_rate,
+        expected.clipped_norm,
+        scale * _norm(list(changes.values())),
+        scale * _norm(list(expected.changes.values())),
+        scale * _norm([change - expected.changes[name] for name, change in changes.items()]),
+        moved / sum(change.numel() for change in changes.values()),
+    )
 
 
 def _norm(tensors: list[Tensor]) -> float:
     return math.sqrt(sum(float(tensor.float().norm()) ** 2 for tensor in tensors))
 
 
-def change_metrics(changes: list[dict[str, float]]) -> dict[str, float]:
-    """Return means over a batch's optimizer steps, and its last learning rate; ratios only where a change was expected."""
-    means = {name: fmean(change[name] for change in changes) for name in changes[0]}
-    error, moved = means.pop("error"), means.pop("weights/moved")
-    means["learning_rate"] = changes[-1]["learning_rate"]
-    if expected := means["weights/expected_update_norm"]:
-        means["weights/update_ratio"] = means["weights/update_norm"] / expected
-        means["weights/update_error"] = error / expected
-    return {**means, "weights/moved": moved}
+def change_metrics(changes: list[WeightChange]) -> dict[str, float]:
+    """Return means over a batch's optimizer steps; ratios only where a change was expected."""
+    expected = fmean(change.expected_norm for change in changes)
+    update = fmean(change.update_norm for change in changes)
+    relative = {}
+    if expected:
+        relative["weights/update_ratio"] = update / expected
+        error = fmean(change.error_norm for change in changes)
+        relative["weights/update_error"] = error / expected
+    return {
+        "learning_rate": changes[-1].learning_rate,
+        "grad_norm/clipped": fmean(change.clipped_norm for change in changes),
+        "weights/update_norm": update,
+        "weights/expected_update_norm": expected,
+        **relative,
+        "weights/moved": fmean(change.moved for change in changes),
+    }
 
 
 @torch.no_grad()

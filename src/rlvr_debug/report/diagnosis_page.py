@@ -5,7 +5,7 @@ It needs nothing beside itself, and has no script. All that a log or a model say
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,31 +13,86 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from rlvr_debug.causes import load_hypothesis
-from rlvr_debug.diagnosis import evidence, report
+from rlvr_debug.diagnosis.advice import to_log
+from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.diagnosis.compare import Comparison, Parting
-from rlvr_debug.diagnosis.evidence import Curve, Mark, curve
+from rlvr_debug.diagnosis.evidence import Curve, Mark, Said, curve, evidence
 from rlvr_debug.diagnosis.rank import Diagnosis
-from rlvr_debug.logs.log import Array
+from rlvr_debug.diagnosis.report import (
+    chance,
+    in_order,
+    log_text,
+    not_ranked,
+    reward_text,
+    verdict_text,
+)
+from rlvr_debug.logs.log import Array, Log
 from rlvr_debug.report.offline import policy, source, templates
 
 _LONGEST = 1500  # characters of a turn that are shown
 _MOST_PARTINGS = 12
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A finding with its charts and rollouts."""
+
+    finding: Finding
+    charts: "tuple[Drawn, ...]"
+    rollouts: tuple[Said, ...]
+
+
 def diagnosis_html(found: Diagnosis) -> str:
-    return _render("diagnosis.html.j2", found)
+    reward = [drawn([curve(found.log, "reward", "end")])] if found.log.series("reward").size else []
+    return _render(
+        "diagnosis.html.j2",
+        found=found,
+        title=log_text(found.log),
+        learns=f"{found.log.ends} {reward_text(found)}".strip(),
+        verdict=verdict_text(found),
+        reward=reward,
+        suspected=[
+            (each, chance(each.probability), [_shown(one, found.log) for one in each.findings])
+            for each in found.ranked
+        ],
+        unseen=[(s, why.why) for s in found.unseen if (why := load_hypothesis(s).unseen)],
+        to_log=to_log(found.findings, found.log),
+        others=[(t, [_shown(f, found.log) for f in of]) for t, of in not_ranked(found).items()],
+        fine=in_order(found, len(found.findings)),
+        unchecked=[each for each in found.findings if each.status == "unchecked"],
+    )
 
 
 def comparison_html(found: Comparison) -> str:
-    return _render("comparison.html.j2", found)
+    return _render(
+        "comparison.html.j2",
+        found=found,
+        logs=[
+            (name, log_text(each.log), reward_text(each))
+            for name, each in zip("AB", found.sides, strict=True)
+        ],
+        alone=[
+            (name, [_shown(each, of.log) for each in findings])
+            for name, of, findings in zip("AB", found.sides, found.alone, strict=True)
+        ],
+        partings=list(_partings(found)),
+        later=[each.quantity for each in found.partings[_MOST_PARTINGS:]],
+        only=list(zip("AB", found.columns, strict=True)),
+    )
 
 
-def _parted(found: Comparison, each: Parting) -> "Drawn":
-    """Return a quantity that parts the two, with both curves and the rows from there on marked."""
-    curves = [curve(side.log, each.quantity) for side in found.sides]
-    last = min(float(one.steps[-1]) for one in curves)
-    said = f"apart from step {each.step:g}; last third: A {each.one:.4g}, B {each.other:.4g}"
-    return drawn(curves, Mark(((each.step, max(each.step, last)),), float("nan"), said))
+def _partings(found: Comparison) -> "Iterator[tuple[Parting, Drawn]]":
+    """Yield each quantity that parts the two, with both curves and the rows from there on marked."""
+    for each in found.partings[:_MOST_PARTINGS]:
+        curves = [curve(side.log, each.quantity) for side in found.sides]
+        last = min(float(one.steps[-1]) for one in curves)
+        said = f"apart from step {each.step:g}; last third: A {each.one:.4g}, B {each.other:.4g}"
+        yield each, drawn(curves, Mark(((each.step, max(each.step, last)),), float("nan"), said))
+
+
+def _shown(finding: Finding, log: Log) -> Shown:
+    curves, rollouts = evidence(finding, log)
+    return Shown(finding, tuple(drawn([each]) for each in curves), rollouts)
 
 
 def _cut(text: str) -> str:
@@ -47,14 +102,10 @@ def _cut(text: str) -> str:
     return f"{text[:half]} [… {len(text) - _LONGEST} characters …] {text[-half:]}"
 
 
-def _render(name: str, found: Diagnosis | Comparison) -> str:
-    """Return the page of what was found, by a template that calls what says and draws it."""
-    called = {"report": report, "evidence": evidence, "cause": load_hypothesis, "drawn": drawn}
-    called |= {"parted": _parted, "cut": _cut}
-    sizes = {"width": WIDTH, "height": HEIGHT, "most": _MOST_PARTINGS}
-    style = Markup(source("check.css") + source("diagnosis.css"))
+def _render(name: str, **values: object) -> str:
     page = templates().get_template(name)
-    return page.render(called, **sizes, found=found, policy=policy(), style=style)
+    style = Markup(source("check.css") + source("diagnosis.css"))
+    return page.render(**values, policy=policy(), style=style, cut=_cut, width=WIDTH, height=HEIGHT)
 
 
 # --- curves as SVG
@@ -114,12 +165,12 @@ def drawn(curves: Sequence[Curve], mark: Mark | None = None) -> Drawn:
     )
 
 
-def _linear(values: Array, start: float, end: float, floor: float | None = None) -> _Scale:
+def _linear(values: Array, start: float, end: float) -> _Scale:
     low, high = float(values.min()), float(values.max())
     if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
         room = abs(high) / 2 or 1.0
         low, high = low - room, high + room
-    return _Scale(low, high, start, end, floor)
+    return _Scale(low, high, start, end)
 
 
 def _vertical(values: Array) -> _Scale:
@@ -129,7 +180,9 @@ def _vertical(values: Array) -> _Scale:
     if not wide:
         return _linear(values, HEIGHT - _BOTTOM, _TOP)
     floor = float(above.min())
-    return _linear(np.log10(np.maximum(values, floor)), HEIGHT - _BOTTOM, _TOP, floor)
+    return replace(
+        _linear(np.log10(np.maximum(values, floor)), HEIGHT - _BOTTOM, _TOP), floor=floor
+    )
 
 
 def _band(mark: Mark, x: _Scale) -> tuple[float, float]:

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr_debug.blocks import told
-from rlvr_debug.causes import BLOCKS, load_hypothesis, stage_of, unnamed_slug
+from rlvr_debug.causes import load_hypothesis, stage_of
+from rlvr_debug.causes.unnamed import BLOCKS, unnamed_slug
 from rlvr_debug.errors import typed
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.study.model import Arm, Params, SeedsByDesign

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rlvr_debug.blocks import told
-from rlvr_debug.causes import UNNAMED, hypothesis_names, variant_names
+from rlvr_debug.causes import hypothesis_names, variant_names
+from rlvr_debug.causes.unnamed import UNNAMED
 from rlvr_debug.checkout import ROOT, has_checkout
 from rlvr_debug.data.prepare import KEYS_OF
 from rlvr_debug.devices import positions

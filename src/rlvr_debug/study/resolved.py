@@ -11,7 +11,8 @@ from typing import Any
 
 from rlvr_debug.blocks import checked, told
 from rlvr_debug.causes import phase_of
-from rlvr_debug.data.prepare import folders, rooted
+from rlvr_debug.data.hub import folders
+from rlvr_debug.data.prepare import rooted
 from rlvr_debug.environments.settings import DataSettings
 from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_json, write_json

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlvr_debug.causes import is_unnamed
+from rlvr_debug.causes.unnamed import is_unnamed
 from rlvr_debug.verdicts.statistics import (
     Floats,
     Sample,

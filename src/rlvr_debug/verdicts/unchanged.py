@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_debug.causes import BLOCKS
+from rlvr_debug.causes.unnamed import BLOCKS
 from rlvr_debug.files import read_json
 from rlvr_debug.trainers.base import SHADOW, Run
 

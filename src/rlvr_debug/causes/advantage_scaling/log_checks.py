@@ -7,6 +7,7 @@ from rlvr_debug.causes.readings import SAME, follows, group_where, groups_of, of
 from rlvr_debug.logs.log import Array, Log
 
 _TINY_GROUPS = 0.05
+_TINY_SHARE = {MILD: 0.5, LARGE: 0.9}
 _TOLERANCE = 1e-3
 _LARGEST = 10.0
 _FOLLOWS = 0.5
@@ -18,14 +19,14 @@ def advantage_bound(log: Log) -> Reading | None:
     groups = groups_of(log)
     if groups is None:
         return None
-    each = groups["advantage"]
-    sizes = each.transform("size").to_numpy(dtype=np.float64)
-    largest = groups.obj["advantage"].abs().to_numpy()
-    excess = float((largest / ((sizes - 1) / np.sqrt(sizes))).max())
+    sizes = groups["advantage"].transform("size").to_numpy(dtype=np.float64)
+    largest = log.completions.loc[groups["advantage"].transform("size").index, "advantage"].abs()
+    excess = float((largest.to_numpy() / ((sizes - 1) / np.sqrt(sizes))).max())
     found = follows(log)
     # scaled by one deviation for all groups, or by none: the bound is of a group's own
     own = found is None or (found.factors <= 0).any() or _spread_of(found.factors) > _SAME_FACTOR
     beyond = excess > 1 + _TOLERANCE and log.completions["reward"].abs().max() <= 1 and own
+    each = groups["advantage"]
     shown = group_where(groups, each.max().where(each.max() >= -each.min(), -each.min()))
     strength, amount = LARGE if beyond else 0, min(1.0, excess / 100)
     return Reading(strength, {"excess": excess}, amount, rollouts=shown)
@@ -36,9 +37,10 @@ def advantages_too_large(log: Log) -> Reading | None:
     deviation = float(np.median(log.series("group_std")))
     # (N - 1) / sqrt(N) = largest, solved for N
     rollouts = int(np.ceil(((largest + np.hypot(largest, 2)) / 2) ** 2))
-    values = {"largest": largest, "deviation": deviation, "rollouts": rollouts}
+    values: dict[str, float] = {"largest": largest, "deviation": deviation, "rollouts": rollouts}
     # advantages that are not scaled are about as large as the deviation
-    if largest < max(_LARGEST, _LARGEST * deviation):
+    beyond = largest >= max(_LARGEST, _LARGEST * deviation)
+    if not beyond:
         return Reading(0, values)
     groups = groups_of(log)
     if groups is None:
@@ -57,8 +59,7 @@ def tiny_deviations(log: Log) -> Reading | None:
             return None
         share = of_early_groups(live < _TINY_GROUPS * scale)
         shown = group_where(groups, -live)
-        strength = graded(share, {MILD: 0.5, LARGE: 0.9})
-        return Reading(strength, {"share": share}, share, "groups", shown)
+        return Reading(graded(share, _TINY_SHARE), {"share": share}, share, "groups", shown)
     shares = log.series("tiny_std_share")
     if not shares.size:
         return None

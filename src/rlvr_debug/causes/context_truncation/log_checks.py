@@ -11,7 +11,8 @@ from rlvr_debug.causes.check import (
     correlation,
     from_the_start,
     graded,
-    share_at_first,
+    later,
+    steps_from_the_start,
 )
 from rlvr_debug.causes.readings import ends_in_call, prompt_is_cut
 from rlvr_debug.logs.log import Log
@@ -27,14 +28,15 @@ _PROMPTS_CUT = {MILD: 0.2, LARGE: 0.5}
 def truncation(log: Log) -> Reading | None:
     if not log.series("truncated").size:
         return _by_length(log)
-    share, later, spoken = share_at_first(log, "truncated")
+    share = from_the_start(log.series("truncated"))
     limit = log.series("length_max")
     at = f", at {limit.max():.0f} tokens" if limit.size else ""
     strength, against = graded(share, _CUT), _against_reward(log)
     costs = against <= _AGAINST
-    strength = max(strength, LARGE) if strength and costs else strength
-    values = {"share": share, "later": later, "at": at, "against": against}
-    spoken = () if costs else spoken
+    if strength and costs:
+        strength = max(strength, LARGE)
+    values = {"share": share, "later": later(log.series("truncated")), "at": at, "against": against}
+    spoken = () if costs else steps_from_the_start(log, "truncated")
     return Reading(strength, values, max(share, -against), "costs" if costs else "", steps=spoken)
 
 

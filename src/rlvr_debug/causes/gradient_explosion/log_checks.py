@@ -9,13 +9,16 @@ from rlvr_debug.causes.readings import ORDINARY, kl_weight
 from rlvr_debug.logs.log import Array, Log
 
 _WORDS = {"grad_norm": "gradient norm", "loss": "loss", "kl": "KL"}
+_NORMS = {MILD: 10.0, LARGE: 100.0}
 _GROWTH = 10.0
+_CLIPPED = {MILD: 0.3}
 _SPIKE = 1e3
 _OFTEN = 0.05  # of the rows
 _FAR = 1.0  # nats per token
 _ENTROPY_UP = 3.0
 _LOST = 0.1  # of the first row
 _LUCK = 0.25  # deviations: of one right among 16
+_LOSS_OF_REWARD = {MILD: 0.25, LARGE: 0.5}
 
 
 def not_finite(log: Log) -> Reading | None:
@@ -44,8 +47,7 @@ def gradient_large(log: Log) -> Reading | None:
     median, largest = float(np.median(norms)), float(norms.max())
     left = 1 / median if median else np.inf
     values = {"median": median, "largest": largest, "left": left}
-    strength = graded(median, {MILD: 10.0, LARGE: 100.0})
-    return Reading(strength, values, min(1.0, np.log10(max(1.0, median)) / 6))
+    return Reading(graded(median, _NORMS), values, min(1.0, np.log10(max(1.0, median)) / 6))
 
 
 def gradient_grows(log: Log) -> Reading | None:
@@ -69,7 +71,7 @@ def reward_collapses(log: Log) -> Reading | None:
     # of a first row that the first update already spoiled the next one, it alone is the start
     below = end.max() < start.min() or (last <= _LOST * start[0] and end.max() < start[0])
     lost = max(lost, 1 - last / start[0]) if start[0] > 0 else lost
-    strength = graded(lost, {MILD: 0.25, LARGE: 0.5}) if below and _earned(log, start) else 0
+    strength = graded(lost, _LOSS_OF_REWARD) if below and _earned(log, start) else 0
     steps = spoken_of(log, "reward", slice(2), slice(-(rewards.size // 3), None))
     return Reading(strength, {"first": first, "last": last}, min(1.0, lost), steps=steps)
 
@@ -81,13 +83,14 @@ def _earned(log: Log, start: Array) -> bool:
 
 
 def update_too_large(log: Log) -> Reading | None:
-    share = float(np.median(log.series("clipped")))
-    return Reading(graded(share, {MILD: 0.3}), {"share": share}, share)
+    shares = log.series("clipped")
+    share = float(np.median(shares))
+    return Reading(graded(share, _CLIPPED), {"share": share}, share)
 
 
 def entropy_rises(log: Log) -> Reading | None:
     found = trend(log.series("entropy"))
-    if found.first < 0:
+    if found is None or found.first < 0:
         return None
     rises = found.rises and found.last >= _ENTROPY_UP * found.first and found.last >= 1
     values = {"first": found.first, "last": found.last}
@@ -126,8 +129,9 @@ def kl_runs_away(log: Log) -> Reading | None:
     kl = log.series("kl")
     far, weight = late(kl), kl_weight(log)
     first = int(np.argmax(kl >= _FAR)) + 1 if (kl >= _FAR).any() else 0
+    rewards = trend(log.series("reward"))
     # what earns more and more may well go far
-    earns = trend(log.series("reward")).rises
+    earns = rewards is not None and rewards.rises
     away = far >= _FAR and weight is not None and 0 <= weight <= ORDINARY and not earns
     values = {"late": far, "weight": weight or 0.0, "row": first}
     return Reading(LARGE if away else 0, values, 1.0)

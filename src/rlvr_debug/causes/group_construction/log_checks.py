@@ -2,26 +2,41 @@
 
 import numpy as np
 
-from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, late, share_at_first, trend
+from rlvr_debug.causes.check import (
+    LARGE,
+    MILD,
+    STOPS,
+    Reading,
+    from_the_start,
+    graded,
+    late,
+    later,
+    steps_from_the_start,
+    trend,
+)
 from rlvr_debug.causes.readings import DEAD, dead, follows, group_where, groups_of, of_early_groups
 from rlvr_debug.logs.log import Log
 
+_COPIES = {LARGE: 0.5, STOPS: 0.9}
+_UNEVEN = {LARGE: 0.1}
 _ENTROPY_DOWN = 0.1
 _FOLLOWS = 0.5
 _DROPPED = 0.9
 
 
 def dead_groups(log: Log) -> Reading | None:
+    shares = log.series("dead_groups")
     groups = groups_of(log) if "reward" in log.completions else None
     alike = None if groups is None else dead(log, groups)
-    if log.series("dead_groups").size:
-        share, later, spoken = share_at_first(log, "dead_groups")
+    if shares.size:
+        share = from_the_start(shares)
     elif alike is not None:
-        share, later, spoken = of_early_groups(alike), "", ()
+        share = of_early_groups(alike)
     else:
         return None
     shown = () if groups is None or alike is None else group_where(groups, alike[alike])
-    values = {"share": share, "later": later}
+    spoken = steps_from_the_start(log, "dead_groups") if shares.size else ()
+    values = {"share": share, "later": later(shares)}
     return Reading(graded(share, DEAD), values, share, rollouts=shown, steps=spoken)
 
 
@@ -32,8 +47,8 @@ def duplicates(log: Log) -> Reading | None:
     sizes = groups.size()
     shares = (sizes - groups["completion"].nunique()) / (sizes - 1)
     copies = of_early_groups(shares)
-    strength = graded(copies, {LARGE: 0.5, STOPS: 0.9})
-    return Reading(strength, {"copies": copies}, copies, rollouts=group_where(groups, shares))
+    shown = group_where(groups, shares)
+    return Reading(graded(copies, _COPIES), {"copies": copies}, copies, rollouts=shown)
 
 
 def group_means(log: Log) -> Reading | None:
@@ -46,12 +61,12 @@ def group_means(log: Log) -> Reading | None:
         return None
     share = float((means > 0.05 * scale).mean())
     shown = group_where(groups, means)
-    return Reading(graded(share, {LARGE: 0.1}), {"share": share}, share, rollouts=shown)
+    return Reading(graded(share, _UNEVEN), {"share": share}, share, rollouts=shown)
 
 
 def entropy_collapses(log: Log) -> Reading | None:
     found = trend(log.series("entropy"))
-    if found.first <= 0:
+    if found is None or found.first <= 0:
         return None
     falls = found.falls and found.last <= _ENTROPY_DOWN * found.first
     values = {"first": found.first, "last": found.last}

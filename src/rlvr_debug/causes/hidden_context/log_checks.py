@@ -1,3 +1,5 @@
 """What a log shows for hidden-context."""
 
-from rlvr_debug.causes.readings import other_context as other_context
+from rlvr_debug.causes.readings import other_context
+
+__all__ = ["other_context"]

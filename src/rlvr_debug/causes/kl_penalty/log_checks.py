@@ -6,24 +6,29 @@ from rlvr_debug.causes.check import LARGE, MILD, Reading, correlation, graded, l
 from rlvr_debug.causes.readings import MOVES, ORDINARY, kl_weight, loss_is_large, rows_of
 from rlvr_debug.logs.log import Log
 
+_KL = {LARGE: 1.0}
+_KL_AT_FIRST = {MILD: 0.01}
 _REWARDED = 0.02  # weight below 0 by which the loss pays for a KL
 _BELOW = 1e-4
+_NEGATIVE = 0.2
 _TOGETHER = 0.7  # correlation of loss and KL from step to step
 
 
 def kl_explodes(log: Log) -> Reading | None:
     kl = log.series("kl")
     far, spike = late(kl), float(kl.max())
-    strength = graded(far, {LARGE: 1.0})
+    strength = graded(far, _KL)
     amount = min(1.0, np.log10(1 + far) / 6) if strength else 0.0
     return Reading(strength, {"late": far, "spike": spike}, amount)
 
 
 def kl_at_first(log: Log) -> Reading | None:
-    first = float(log.steps["kl"].iloc[0])
-    if log.steps.index[0] > 1 or not np.isfinite(first):
+    if "kl" not in log.steps or not len(log.steps) or log.steps.index[0] > 1:
         return None
-    return Reading(graded(first, {MILD: 0.01}), {"first": first}, min(1.0, first))
+    first = float(log.steps["kl"].iloc[0])
+    if not np.isfinite(first):
+        return None
+    return Reading(graded(first, _KL_AT_FIRST), {"first": first}, min(1.0, first))
 
 
 def kl_weight_large(log: Log) -> Reading | None:
@@ -44,5 +49,6 @@ def kl_weight_large(log: Log) -> Reading | None:
 def kl_negative(log: Log) -> Reading | None:
     kl = log.series("kl")
     share = float((kl < -_BELOW).mean())
-    values = {"share": share, "least": float(kl.min())}
-    return Reading(graded(share, {MILD: 0.2}), values, share)
+    return Reading(
+        MILD if share >= _NEGATIVE else 0, {"share": share, "least": float(kl.min())}, share
+    )

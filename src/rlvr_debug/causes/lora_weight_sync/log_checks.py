@@ -44,10 +44,12 @@ def moves_in_vain(log: Log) -> Reading | None:
     kl = log.series("kl")
     far = late(kl)
     found = [trend(log.series(name)) for name in ("reward", "reward_std", "length")]
+    if not all(found):
+        return None
     alike = all(
-        abs(each.change) < _ALIKE * abs(each.first) and not (each.rises or each.falls)
+        each and abs(each.change) < _ALIKE * abs(each.first) and not (each.rises or each.falls)
         for each in found
     )
+    earns = found[0] is not None and found[0].last > 0
     moves = far >= max(_FAR, 2 * float(kl[0]))  # what is far from the beginning has not moved
-    in_vain = moves and alike and found[0].last > 0
-    return Reading(LARGE if in_vain else 0, {"late": far}, min(1.0, far))
+    return Reading(LARGE if moves and alike and earns else 0, {"late": far}, min(1.0, far))

@@ -12,7 +12,7 @@ _TINY = 1e-6
 
 def length_drifts(log: Log) -> Reading | None:
     lengths, rewards = trend(log.series("length")), trend(log.series("reward"))
-    if lengths.first <= 0:
+    if lengths is None or rewards is None or lengths.first <= 0:
         return None
     growth = lengths.last / lengths.first
     drifts = lengths.rises and lengths.last >= _LENGTH * lengths.first and not rewards.rises

@@ -8,18 +8,23 @@ from rlvr_debug.logs.log import Log
 
 _FEW_CALLS = 0.5
 _RARE = 0.1  # calls per rollout
+_FAILED_CALLS = {MILD: 0.5, LARGE: 0.6}
 _FEWEST_RESULTS = 8
+_ALIKE = {MILD: 0.4, LARGE: 0.6}
 
 
 def few_tool_calls(log: Log) -> Reading | None:
     found = trend(log.series("tool_calls"))
+    if found is None:
+        return None
     rewards = log.series("reward")
     # calls that never were are missed where nothing is earned without them
     unused = found.first <= _RARE and found.last == 0 and (not rewards.size or rewards.max() <= 0)
     stops = found.first > _RARE and (
         found.last == 0 or (found.falls and found.last <= _FEW_CALLS * found.first)
     )
-    return Reading(MILD if unused or stops else 0, {"first": found.first, "last": found.last})
+    few = unused or stops
+    return Reading(MILD if few else 0, {"first": found.first, "last": found.last})
 
 
 def tool_failures(log: Log) -> Reading | None:
@@ -27,7 +32,7 @@ def tool_failures(log: Log) -> Reading | None:
     calls = log.series("tool_calls")
     if calls.size and calls.mean() <= _RARE:
         return Reading(0, {"share": share})
-    return Reading(graded(share, {MILD: 0.5, LARGE: 0.6}), {"share": share}, share)
+    return Reading(graded(share, _FAILED_CALLS), {"share": share}, share)
 
 
 def tools_alike(log: Log) -> Reading | None:
@@ -43,4 +48,4 @@ def tools_alike(log: Log) -> Reading | None:
         Passage(row, text=text) for row, each in said.items() if text in [t.strip() for t in each]
     )
     values = {"share": share, "text": shown}
-    return Reading(graded(share, {MILD: 0.4, LARGE: 0.6}), values, share, rollouts=with_it)
+    return Reading(graded(share, _ALIKE), values, share, rollouts=with_it)

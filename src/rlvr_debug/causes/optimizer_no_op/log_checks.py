@@ -7,6 +7,8 @@ from rlvr_debug.causes.readings import ORDINARY, kl_weight
 from rlvr_debug.logs.log import Log
 
 _NO_RATE = 1e-8
+_ENDED = {LARGE: 0.25}
+_NO_GRADIENT = {LARGE: 0.5, STOPS: 0.9}
 _RISING = 0.9  # of the rows
 _GROWTH = 1.5
 _KL_SMALL = 2e-3
@@ -29,7 +31,7 @@ def schedule_ended(log: Log) -> Reading | None:
     live = np.flatnonzero(rates > 0.01 * rates.max())
     spent = int(live[-1]) + 1
     share, steps = 1 - spent / rates.size, spoken_of(log, "learning_rate", slice(spent, None))
-    return Reading(graded(share, {LARGE: 0.25}), {"share": share}, share, steps=steps)
+    return Reading(graded(share, _ENDED), {"share": share}, share, steps=steps)
 
 
 def gradient_zero(log: Log) -> Reading | None:
@@ -38,7 +40,7 @@ def gradient_zero(log: Log) -> Reading | None:
         # where all groups have equal rewards there is nothing to follow
         norms = both[both[:, 1] < 1, 0]
     share = float((norms == 0).mean()) if norms.size else 0.0
-    return Reading(graded(share, {LARGE: 0.5, STOPS: 0.9}), {"share": share}, share)
+    return Reading(graded(share, _NO_GRADIENT), {"share": share}, share)
 
 
 def weights_still(log: Log) -> Reading | None:
@@ -67,7 +69,10 @@ def still_warming_up(log: Log) -> Reading | None:
 def kl_stays_small(log: Log) -> Reading | None:
     """Weights that move take the policy away from its reference: a KL that stays next to 0 says that they do not."""
     kl, rewards = log.series("kl"), trend(log.series("reward"))
-    far, weight = late(np.abs(kl)), kl_weight(log)
+    if rewards is None:
+        return None
+    far = late(np.abs(kl))
+    weight = kl_weight(log)
     # where the KL has such a weight, it is what holds the policy
     held = weight is not None and abs(weight) > ORDINARY and far > _ROUNDING
     small = far > 0 and not rewards.rises and not held and (log.series("learning_rate") > 0).any()

@@ -1,11 +1,8 @@
 """What a log shows for reward-signal."""
 
 import itertools
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from rlvr_debug.causes.check import (
     LARGE,
@@ -19,13 +16,24 @@ from rlvr_debug.causes.check import (
     graded,
     trend,
 )
-from rlvr_debug.causes.readings import DEAD, SAME, dead, group_where, groups_of, of_early_groups
+from rlvr_debug.causes.readings import (
+    DEAD,
+    SAME,
+    at_least,
+    dead,
+    group_where,
+    groups_of,
+    of_early_groups,
+)
 from rlvr_debug.logs.log import Array, Log
 
+_CONFLICT = {MILD: 0.5, LARGE: 0.8}  # of the correlation, without its sign
 _PART_CHANGE = 0.1
+_BY_LENGTH = {MILD: 0.85, LARGE: 0.95}
 _FEWEST_LENGTHS = 12
 _FEWEST_VALUES = 5  # right and wrong alone may have lengths of their own
 _FEWEST_COPIES = 4
+_JUDGED = {MILD: 0.1, LARGE: 0.3}
 _OWN_FALL = 0.3
 
 
@@ -51,18 +59,11 @@ def equal_rewards(log: Log) -> Reading | None:
         return None
     different = groups["completion"].nunique() > 1
     alike = dead(log, groups) & different
-    share = min(of_early_groups(alike), _at_least(alike))
+    share = min(of_early_groups(alike), at_least(alike))
     if (logged := log.series("dead_groups")).size:  # of all groups, where the log has some
         share = min(share, from_the_start(logged))
     shown = group_where(groups, groups["completion"].nunique()[alike])
     return Reading(graded(share, DEAD), {"share": share}, share, rollouts=shown)
-
-
-def _at_least(values: pd.Series) -> float:
-    """Return the mean, less what few groups may be off by: the lower bound of Wilson's interval at one standard error."""
-    n, p = len(values), float(values.mean())
-    root = np.sqrt(p * (1 - p) / n + 1 / (4 * n * n))
-    return float((p + 1 / (2 * n) - root) / (1 + 1 / n))
 
 
 def parts_pull_apart(log: Log) -> Reading | None:
@@ -71,27 +72,22 @@ def parts_pull_apart(log: Log) -> Reading | None:
     if len(found) < 2:
         return None
     scale = max(float(np.nanmax(np.abs(log.parts.to_numpy(dtype=np.float64)))), 1e-300)
-    far = _PART_CHANGE * scale
-    up = {n: t.change for n, t in found.items() if t.rises and t.change >= far}
-    down = {n: -t.change for n, t in found.items() if t.falls and -t.change >= far}
+    up = {n: t for n, t in found.items() if t.rises and t.change >= _PART_CHANGE * scale}
+    down = {n: t for n, t in found.items() if t.falls and -t.change >= _PART_CHANGE * scale}
     changes = {name: each.change for name, each in found.items()}
-    against = _against(up, down)
-    amount = min(1.0, against.get("gain", 0.0) / scale)
-    return Reading(LARGE if against else 0, {"changes": changes, **against}, amount)
+    if not (up and down):
+        return Reading(0, {"changes": changes})
+    rising = max(up, key=lambda name: up[name].change)
+    falling = min(down, key=lambda name: down[name].change)
+    gain, loss = changes[rising], -changes[falling]
+    values = {"changes": changes, "rising": rising, "gain": gain, "falling": falling, "loss": loss}
+    return Reading(LARGE, values, min(1.0, gain / scale))
 
 
 def _part_trends(log: Log) -> dict[str, Trend]:
     """Return the trend of each part's mean, of parts with rows enough."""
     series = {str(name): log.parts[name].dropna().to_numpy(dtype=np.float64) for name in log.parts}
-    return {name: trend(values) for name, values in series.items() if values.size >= 9}
-
-
-def _against(up: Mapping[str, float], down: Mapping[str, float]) -> dict[str, Any]:
-    """Return the part that rises most and the one that falls most, by how much each; nothing where not both do."""
-    if not (up and down):
-        return {}
-    rising, falling = (max(each, key=lambda name: each[name]) for each in (up, down))
-    return {"rising": rising, "gain": up[rising], "falling": falling, "loss": down[falling]}
+    return {name: found for name, values in series.items() if (found := trend(values))}
 
 
 def parts_conflict(log: Log) -> Reading | None:
@@ -100,7 +96,8 @@ def parts_conflict(log: Log) -> Reading | None:
     names = [str(name) for name in log.completions if str(name).startswith("part/")]
     if groups is None or len(names) < 2:
         return None
-    centred = groups.obj[names] - groups[names].transform("mean")
+    centred = log.completions.loc[groups["step"].transform("size").index, names]
+    centred = centred - groups[names].transform("mean")
     values: Array = centred.dropna().to_numpy(dtype=np.float64).T
     if values.shape[1] < 10:
         return None
@@ -114,15 +111,18 @@ def parts_conflict(log: Log) -> Reading | None:
     (a, b), worst = min(pairs.items(), key=lambda item: item[1])
     one, other = names[a].removeprefix("part/"), names[b].removeprefix("part/")
     changes = _part_trends(log)
-    falls = any(t.falls for t in changes.values())
-    costs = len(changes) < log.parts.shape[1] or not changes or falls
-    strength = graded(-worst, {MILD: 0.5, LARGE: 0.8}) if costs else 0
+    costs = (
+        len(changes) < log.parts.shape[1] or not changes or any(t.falls for t in changes.values())
+    )
+    strength = graded(-worst, _CONFLICT) if costs else 0
     return Reading(strength, {"worst": worst, "one": one, "other": other}, -worst)
 
 
 def dead_part(log: Log) -> Reading | None:
     stds = {name: log.part_stds[name].dropna() for name in log.part_stds}
     still = [str(name) for name, each in stds.items() if len(each) >= 4 and (each == 0).all()]
+    if len(stds) < 2:
+        return None
     values = {"still": float(len(still)), "names": ", ".join(still)}
     return Reading(MILD if still else 0, values, len(still) / len(stds))
 
@@ -132,7 +132,8 @@ def reward_is_length(log: Log) -> Reading | None:
     groups = groups_of(log)
     if groups is None:
         return None
-    table = groups.obj.assign(length=groups.obj["completion"].str.len().astype(float))
+    table = log.completions.loc[groups["reward"].transform("size").index]
+    table = table.assign(length=table["completion"].str.len().astype(float))
     both = ["reward", "length"]
     apart = table[both] - table.groupby(["step", "prompt"])[both].transform("mean")
     live = (apart.abs() > 0).all(axis="columns")
@@ -143,8 +144,7 @@ def reward_is_length(log: Log) -> Reading | None:
     values = {"correlation": found, "which": which}
     lengths = table.groupby(["step", "prompt"])["length"]
     shown = group_where(groups, lengths.max() - lengths.min())
-    strength = graded(abs(found), {MILD: 0.85, LARGE: 0.95})
-    return Reading(strength, values, 0.8, rollouts=shown)
+    return Reading(graded(abs(found), _BY_LENGTH), values, 0.8, rollouts=shown)
 
 
 def another_judgement(log: Log) -> Reading | None:
@@ -158,7 +158,7 @@ def another_judgement(log: Log) -> Reading | None:
     share = float((spread > SAME * scale).mean())
     shown = tuple(Passage(int(row)) for row in groups.groups[spread.idxmax()])
     values = {"share": share, "count": len(spread)}
-    return Reading(graded(share, {MILD: 0.1, LARGE: 0.3}), values, 1.0, rollouts=shown)
+    return Reading(graded(share, _JUDGED), values, 1.0, rollouts=shown)
 
 
 def part_given_up(log: Log) -> Reading | None:
@@ -166,11 +166,16 @@ def part_given_up(log: Log) -> Reading | None:
     found = _part_trends(log)
     if len(found) < 2:
         return None
-    up = {name: t.change for name, t in found.items() if t.rises}
+    rising = {name: t for name, t in found.items() if t.rises}
     down = {
         name: -t.change / t.first
         for name, t in found.items()
         if t.falls and t.first > 0 and -t.change >= _OWN_FALL * t.first
     }
-    against = _against(up, down)
-    return Reading(LARGE if against else 0, {"falls": down if against else {}, **against}, 0.9)
+    if not (rising and down):
+        return Reading(0, {"falls": {}})
+    worst = max(down, key=lambda name: down[name])
+    best = max(rising, key=lambda name: rising[name].change)
+    gain = rising[best].change
+    values = {"falls": down, "falling": worst, "loss": down[worst], "rising": best, "gain": gain}
+    return Reading(LARGE, values, 0.9)

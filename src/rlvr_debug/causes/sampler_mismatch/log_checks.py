@@ -8,6 +8,8 @@ from rlvr_debug.causes.check import LARGE, MILD, Reading, correlation, graded, t
 from rlvr_debug.causes.readings import gap
 from rlvr_debug.logs.log import Log
 
+_ESS = {MILD: 0.5, LARGE: 0.8}  # of what is lost
+_MASKED = {MILD: 0.1, LARGE: 0.5}
 _DEFLATED = 0.9
 _AGREE = 0.05  # nats per token
 _ALONG = 0.7  # correlation with the length
@@ -20,8 +22,9 @@ def sampler_gap(log: Log) -> Reading | None:
         return None
     value = float(np.median(found.values))
     values = {"distance": {found.name: value}, "name": found.name, "value": value}
-    strength = graded(value, {LARGE: found.bound})
-    return Reading(strength, values, min(1.0, value / (20 * found.bound)))
+    return Reading(
+        graded(value, {LARGE: found.bound}), values, min(1.0, value / (20 * found.bound))
+    )
 
 
 def correction_loses(log: Log) -> Reading | None:
@@ -30,10 +33,10 @@ def correction_loses(log: Log) -> Reading | None:
     strength = 0
     if (sizes := log.series("correction_ess")).size:
         found["lost"] = 1 - float(np.median(sizes))
-        strength = graded(found["lost"], {MILD: 0.5, LARGE: 0.8})
+        strength = graded(found["lost"], _ESS)
     if (masked := log.series("correction_masked")).size:
         found["masked"] = float(np.median(masked))
-        strength = max(strength, graded(found["masked"], {MILD: 0.1, LARGE: 0.5}))
+        strength = max(strength, graded(found["masked"], _MASKED))
     said = {
         "lost": "its effective sample size is {:.0%} smaller",
         "masked": "{:.0%} of the tokens are masked or capped",
@@ -62,5 +65,9 @@ def gap_grows(log: Log) -> Reading | None:
         return None
     along = correlation(both.series("length"), found.values)
     change = trend(found.values)
-    grows = along >= _ALONG and change.last >= max(found.bound, _GROWTH * change.first)
+    grows = (
+        change is not None
+        and along >= _ALONG
+        and change.last >= max(found.bound, _GROWTH * change.first)
+    )
     return Reading(MILD if grows else 0, {"along": along, "last": float(found.values[-1])}, along)

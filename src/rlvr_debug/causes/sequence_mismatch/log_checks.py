@@ -40,8 +40,9 @@ def kl_spikes(log: Log) -> Reading | None:
         "bound": bound,
         "norm": norm,
     }
-    often = count > 1 and median < _BACK and _with_gradients(log, spikes)
-    strength = LARGE if often else MILD if count else 0
+    strength = MILD if count else 0
+    if count > 1 and median < _BACK and _with_gradients(log, spikes):
+        strength = LARGE
     return Reading(strength, values, min(1.0, np.log10(1 + largest) / 6))
 
 

@@ -81,7 +81,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc] # transformers' types 
         self._out, self._judge, self._settings = out, judge, settings
         self._batch: _Batch | None = None
         self._expected: weights.ExpectedChange | None = None
-        self._changes: list[dict[str, float]] = []
+        self._changes: list[weights.WeightChange] = []
         self._steps = 0
         self._rollouts: list[dict[str, Any]] = []
         self._weights: dict[str, float] = {}

@@ -135,6 +135,16 @@ def test_the_same_values_with_another_gradient_part(stage: str, trained: Train) 
     assert {*trained(HEALTHY, other).parted} == {stage}
 
 
+def test_a_loss_that_no_policy_moves_is_trained_as_it_is_and_parts(trained: Train) -> None:
+    """The gradient of such a loss is asked for beside it; that there is none ended the training."""
+
+    def cut_off(*given: Any) -> Tensor:
+        return HEALTHY.aggregate(*given).detach() * torch.ones((), requires_grad=True)
+
+    own = HEALTHY.with_fault("aggregate", cut_off)
+    assert {*trained(own, HEALTHY).parted} == {"aggregate"}
+
+
 def test_a_kl_of_the_reward_is_compared_too(trained: Train) -> None:
     other = stages_with(["kl-subtracted"])
     assert trained(HEALTHY, other, kl_place="reward").parted["kl"] <= 2

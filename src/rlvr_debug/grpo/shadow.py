@@ -85,9 +85,10 @@ class Shadow:
     ) -> Tensor:
         """Return policy_loss, and compare it and its gradient. stages: those to train with."""
         found = policy_loss(logprobs, held, settings, self._own)
-        for name in (_IN_LOSS & self._others.keys()) - self.parted:
-            other = partial(self._other_loss, name, logprobs, held, settings)
-            self._compare(name, _with_gradient(found, logprobs), other)
+        names = (_IN_LOSS & self._others.keys()) - self.parted
+        own = _with_gradient(found, logprobs) if names else ()
+        for name in names:
+            self._compare(name, own, partial(self._other_loss, name, logprobs, held, settings))
         return found
 
     def _other_loss(
@@ -115,7 +116,7 @@ def _with_gradient(loss: Tensor, logprobs: Tensor) -> tuple[Tensor, ...]:
     """Return the loss and, where it has one, its gradient with respect to the log-probabilities."""
     if not loss.requires_grad:
         return (loss,)
-    return loss, *torch.autograd.grad(loss, logprobs, retain_graph=True)
+    return loss, *torch.autograd.grad(loss, logprobs, retain_graph=True, materialize_grads=True)
 
 
 def _weights(optimizer: Optimizer) -> list[Tensor]:

@@ -119,7 +119,7 @@ def loss_terms(
         loss = torch.stack(shares).sum()
         gradient = torch.zeros_like(leaf)
         if loss.requires_grad:
-            [gradient] = torch.autograd.grad(loss, leaf)
+            [gradient] = torch.autograd.grad(loss, leaf, materialize_grads=True)
         gradient[:, 0] = 0.0  # nothing comes before the first token that could predict it
         return LossTerm(float(loss.detach()), gradient)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,12 @@ def test_what_to_change_is_named_with_the_value_of_the_runs_own_settings(tmp_pat
     there = diagnose_log(log_of(rows)).ranked[0]
     assert there.change == "data.max_response_length, now 256: try 512"
     assert "twice `data.max_response_length`" in there.refuted_by
+    weight = {"actor_rollout_ref.actor.kl_loss_coef": 5.0}
+    held = diagnose_log(
+        replace(log_of([{**r, "response_length/clip_ratio": 0} for r in rows]), settings=weight)
+    )
+    [reason] = [each.reason for each in held.ranked if each.slug == "kl-penalty"]
+    assert reason.startswith("`actor_rollout_ref.actor.kl_loss_coef` is 5: ")
 
 
 def test_what_the_settings_mean_is_no_finding(tmp_path: Path) -> None:
@@ -198,6 +205,16 @@ def test_what_the_settings_mean_is_no_finding(tmp_path: Path) -> None:
     assert meant.ranked == ()
     [said] = [f for f in meant.findings if f.check.name == "kl-stays-zero"]
     assert (said.status, said.shown.sentence) == ("fine", "`beta` is 0, so this is intended.")
+
+
+def test_a_setting_that_nobody_means_is_a_cause_of_a_run_that_does_not_learn_alone(
+    tmp_path: Path,
+) -> None:
+    [first] = diagnose(written(tmp_path, flat(0), beta=5.0)).ranked
+    assert (first.slug, first.checks, first.rows) == ("kl-penalty", ("beta-large",), "its settings")
+    assert first.change == "beta, now 5: try 0.5"
+    assert first.probability >= STANDS_OUT
+    assert diagnose(written(tmp_path, healthy(0), beta=5.0)).ranked == ()
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,9 @@ FINDS = {"too little": None, "nothing": 0, "mild": MILD, "large": LARGE, "stops"
     ("name", "case"), [(name, case) for name, cases in CASES.items() for case in cases]
 )
 def test_a_check_finds_at_its_bound_and_not_beside_it(name: str, case: Mapping[str, Any]) -> None:
-    steps = {quantity: values for quantity, values in case.items() if quantity != "finds"}
-    assert strength(name, log_of(**steps)) == FINDS[case["finds"]]
+    steps = {name: values for name, values in case.items() if name not in ("finds", "settings")}
+    log = replace(log_of(**steps), settings=case.get("settings", {}))
+    assert strength(name, log) == FINDS[case["finds"]]
 
 
 def said(text: str) -> str:
@@ -101,6 +102,12 @@ def judged(other: int) -> dict[str, Any]:
     return {"completion": lambda g, c: f"x{c // 2}", "reward": reward}
 
 
+def answered(same: float, other: float, form: str = "So\\n#### {}") -> dict[str, Any]:
+    """Two answers, each twice in its group, whose rewards are so far apart; and two, right and wrong."""
+    reward = lambda g, c: (same if c % 2 else 0.0) + (other if c // 2 else 0.0)  # noqa: E731
+    return {"completion": lambda g, c: form.format(g + c // 2), "reward": reward}
+
+
 # by check, of groups of four: how many groups, their columns, and what is found
 GROUPS: list[tuple[str, int, dict[str, Any], int | None]] = [
     ("unanswered-calls", 10, {"completion": lambda g, c: "" if c < 2 else CALL if g < 2 else SAID}, MILD),
@@ -130,6 +137,17 @@ GROUPS: list[tuple[str, int, dict[str, Any], int | None]] = [
     # a length that only goes with right and wrong
     ("reward-is-length", 10, {"completion": lambda g, c: "x" * (10 + c % 2)}, None),
     *(("another-judgement", 10, judged(n), found) for n, found in ((3, MILD), (7, LARGE), (0, 0))),
+    # rewards of one answer as far apart as any, and not
+    *(("answers-judged-apart", 10, answered(1.0, d), found) for d, found in ((0.5, LARGE), (2.0, 0))),
+    ("answers-judged-apart", 4, answered(1.0, 0.0), None),
+    ("answers-judged-apart", 10, answered(1.0, 0.0, "So <answer>{}</answer> <b>x</b>"), LARGE),
+    # a part that never varies may be what the answer decides; and a last line that is no answer
+    ("answers-judged-apart", 10, {**answered(1.0, 0.0), "part/right": lambda g, c: 0.0}, None),
+    ("answers-judged-apart", 10, {**answered(1.0, 0.0), "completion": lambda g, c: "So\n```"}, None),
+    ("two-right-answers", 10, {**answered(0.0, 0.0), "reward": lambda g, c: float(g > 2)}, LARGE),
+    ("two-right-answers", 10, {**answered(0.0, 0.0), "reward": lambda g, c: float(g > 7)}, 0),
+    ("two-right-answers", 10, answered(0.0, 1.0), 0),
+    ("two-right-answers", 10, {**answered(0.0, 0.0), "reward": lambda g, c: 1.0}, None),
     ("tools-alike", 3, {"completion": lambda g, c: said("none" if c < 2 else f"{g}{c}")}, MILD),
     ("tools-alike", 3, {"completion": lambda g, c: said(f"{g}{c}")}, 0),
     ("tools-alike", 10, {}, None),

@@ -16,22 +16,22 @@ from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.mistakes.kinds import AGAIN, HELD_OUT, load_kinds
-from benchmarks.mistakes.score import log_of, read_lines
+from benchmarks.mistakes.score import HAVE, log_of, read_lines
 from rlvr_debug.diagnosis.checks import WEIGHTS, features, run_checks
 from rlvr_debug.diagnosis.rank import reward_rises
 from rlvr_debug.files import write_json
 
 
 def fitted(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the weights by feature. Every log counts twice, as it stands and without what vLLM alone shows.
+    """Return the weights by feature. Every log counts with and without what vLLM alone shows, and its settings.
 
     A kind counts once, however many runs it has.
     """
     kinds = load_kinds()
     told, right, names = [], [], []
     for line in lines:
-        for sampler in (True, False):
-            log = log_of(line, sampler)
+        for has in HAVE:
+            log = log_of(line, has)
             for slug, found in features(run_checks(log), reward_rises(log)).items():
                 told.append(found)
                 right.append(slug in kinds[line["kind"]].causes)

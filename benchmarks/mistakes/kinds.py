@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,17 @@ AGAIN = 100
 class Kind:
     """A kind of mistake, or healthy.
 
-    causes: any is right, none of a healthy kind. fold: kinds that are held out together.
+    causes: any is right, none of a healthy kind. fold: kinds that are held out together. runs: the settings of each.
     """
 
     name: str
     causes: tuple[str, ...]
     fold: int
+    runs: tuple[Mapping[str, Any], ...] = ()
+
+    def settings_of(self, run: int) -> Mapping[str, Any]:
+        """Return the settings of the run of this number by TRL's names. A known kind's second run has those of its first one."""
+        return self.runs[run % AGAIN]
 
 
 def fold_of(name: str) -> int:
@@ -38,12 +44,24 @@ def fold_of(name: str) -> int:
 _TOLD: Mapping[str, Any] = read_yaml(HERE / "kinds.yaml")
 
 
-def load_kinds() -> dict[str, Kind]:
+@cache
+def load_kinds() -> Mapping[str, Kind]:
     found = {}
     for name, given in {**_TOLD["mistakes"], **_TOLD["healthy"], **_TOLD["later"]}.items():
         fold = HELD_OUT if name in _TOLD["later"] else fold_of(name)
-        found[name] = Kind(name, tuple(given.get("causes", ())), fold)
+        runs = tuple(_settings(given.get("all", {}), run) for run in given["runs"])
+        found[name] = Kind(name, tuple(given.get("causes", ())), fold, runs)
     return found
+
+
+def _settings(of_all: Mapping[str, Any], of_one: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's settings by TRL's names; without the limit on a turn, which is none on a conversation."""
+    found = dict(_TOLD["settings"])
+    for given in (of_all, of_one):
+        for name, value in {**given.get("training", {}), **given.get("settings", {})}.items():
+            found[_TOLD["trl"].get(name, name)] = value
+    has_turns = "musique" in (of_all.get("environment"), of_one.get("environment"))
+    return {n: v for n, v in found.items() if not (has_turns and n == "max_completion_length")}
 
 
 # area of each cause: what a user would look into first

@@ -12,7 +12,7 @@ import argparse
 import gzip
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -38,12 +38,16 @@ _DRAWS = 2000
 
 @dataclass(frozen=True)
 class Answer:
-    """What was said of one log. said: causes that its evidence speaks for, most likely first, with their probability."""
+    """What was said of one log.
+
+    said: causes that its evidence speaks for, most likely first, with their probability. learns: whether its reward rises.
+    """
 
     kind: Kind
     run: int
     said: tuple[tuple[str, float], ...]
     checks: tuple[str, ...] = ()
+    learns: bool | None = None
 
     @property
     def named(self) -> str:
@@ -61,7 +65,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Score:
-    """Shares over kinds, the first two with their 95 % intervals. silent: no cause stands out. healthy, blamed: runs."""
+    """Shares over kinds, with their 95 % intervals.
+
+    silent: no cause stands out. healthy, blamed: runs. failing: kinds, and how often their cause is first, by those of
+    their runs whose reward does not rise.
+    """
 
     kinds: int
     first: tuple[float, float, float]
@@ -69,6 +77,7 @@ class Score:
     silent: float
     healthy: int
     blamed: int
+    failing: tuple[int, tuple[float, float, float]]
 
 
 def read_lines() -> list[dict[str, Any]]:
@@ -76,51 +85,67 @@ def read_lines() -> list[dict[str, Any]]:
         return [json.loads(line) for line in stream]
 
 
-def log_of(line: Mapping[str, Any], sampler: bool = True) -> Log:
-    """Return the log of a line; without `sampler`, as TRL logs without vLLM."""
+@dataclass(frozen=True)
+class Has:
+    """What lies in a log. sampler: its log-probabilities, which TRL logs with vLLM alone; settings: the run's, beside the log."""
+
+    sampler: bool = True
+    settings: bool = False
+
+    def __str__(self) -> str:
+        found = ["the sampler's log-probabilities"] * self.sampler + ["settings"] * self.settings
+        return f"with {' and '.join(found)}" if found else "without either"
+
+
+HAVE = tuple(Has(sampler, settings) for sampler in (True, False) for settings in (True, False))
+
+
+def log_of(line: Mapping[str, Any], has: Has = HAVE[1]) -> Log:
+    """Return the log of a line."""
     rows = [
-        {k: v for k, v in row.items() if sampler or not k.startswith(_SAMPLER)}
+        {k: v for k, v in row.items() if has.sampler or not k.startswith(_SAMPLER)}
         for row in line["log_history"]
     ]
     found = [Rows("trainer_state.json", rows)]
     if line["completions"]:
         found.append(Rows("JSONL", line["completions"]))
-    return make_log(f"{line['kind']}-{line['run']}", found)
+    log = make_log(f"{line['kind']}-{line['run']}", found)
+    kind = load_kinds()[line["kind"]]
+    return replace(log, settings=kind.settings_of(line["run"])) if has.settings else log
 
 
-def answers(lines: Iterable[Mapping[str, Any]], sampler: bool = True) -> list[Answer]:
+def answers(lines: Iterable[Mapping[str, Any]], has: Has = HAVE[1]) -> list[Answer]:
     kinds = load_kinds()
     found = []
     for line in lines:
-        ranked = diagnose_log(log_of(line, sampler)).ranked
-        said = tuple((each.slug, each.probability) for each in ranked)
-        checks = tuple(",".join(each.checks) for each in ranked)
-        found.append(Answer(kinds[line["kind"]], line["run"], said, checks))
+        diagnosed = diagnose_log(log_of(line, has))
+        said = tuple((each.slug, each.probability) for each in diagnosed.ranked)
+        checks = tuple(",".join(each.checks) for each in diagnosed.ranked)
+        found.append(Answer(kinds[line["kind"]], line["run"], said, checks, diagnosed.learns))
     return found
 
 
 def score(found: Sequence[Answer]) -> Score:
-    by_kind: dict[str, list[Answer]] = {}
-    for each in found:
-        if each.kind.causes:
-            by_kind.setdefault(each.kind.name, []).append(each)
+    mistaken = [each for each in found if each.kind.causes]
+    failing = [each for each in mistaken if each.learns is not True]
     healthy = [each for each in found if not each.kind.causes]
-
-    def shares(right: Callable[[Answer], bool]) -> list[float]:
-        return [float(np.mean([right(a) for a in runs])) for runs in by_kind.values()]
-
     return Score(
-        len(by_kind),
-        _share(shares(lambda a: a.first)),
-        _share(shares(lambda a: a.area)),
-        _share(shares(lambda a: not a.named))[0],
+        len({each.kind.name for each in mistaken}),
+        _share(mistaken, lambda a: a.first),
+        _share(mistaken, lambda a: a.area),
+        _share(mistaken, lambda a: not a.named)[0],
         len(healthy),
         sum(bool(each.named) for each in healthy),
+        (len({each.kind.name for each in failing}), _share(failing, lambda a: a.first)),
     )
 
 
-def _share(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean with its interval, by a bootstrap over kinds."""
+def _share(found: Iterable[Answer], right: Callable[[Answer], bool]) -> tuple[float, float, float]:
+    """Return the share that is right, of kinds whose runs count as one, with its interval by a bootstrap over them."""
+    by_kind: dict[str, list[bool]] = {}
+    for each in found:
+        by_kind.setdefault(each.kind.name, []).append(right(each))
+    values = [float(np.mean(runs)) for runs in by_kind.values()]
     if not values:
         return 0.0, 0.0, 0.0
     drawn = np.random.default_rng(0).choice(np.array(values), (_DRAWS, len(values))).mean(1)
@@ -131,22 +156,24 @@ def _share(values: Sequence[float]) -> tuple[float, float, float]:
 def row(what: str, answered: Sequence[Answer]) -> str:
     """Return a row of the table."""
     found = score(answered)
-    shares = (
-        f"{mean:.0%} [{low:.0%}, {high:.0%}]" for mean, low, high in (found.first, found.area)
+    kinds, of_failing = found.failing
+    first, area, failing = (
+        f"{mean:.0%} [{low:.0%}, {high:.0%}]"
+        for mean, low, high in (found.first, found.area, of_failing)
     )
     blamed, other = f"{found.blamed} of {found.healthy}", 1 - found.first[0] - found.silent
-    cells = (what, str(found.kinds), *shares, blamed, f"{found.silent:.0%}", f"{other:.0%}")
-    return f"| {' | '.join(cells)} |"
+    rest = (blamed, f"{found.silent:.0%}", f"{other:.0%}", f"{failing} of {kinds}")
+    return f"| {' | '.join((what, str(found.kinds), first, area, *rest))} |"
 
 
-def table(found: Mapping[bool, Sequence[Answer]]) -> str:
-    """Return the page's table. found: by whether the sampler's log-probabilities are logged, answers to all logs."""
+def table(found: Mapping[Has, Sequence[Answer]]) -> str:
+    """Return the page's table. found: by what the logs have, answers to all of them."""
     columns = "logs | kinds | cause first | its area | healthy runs blamed | no cause stands out"
-    rows = [markdown(f"{columns} | another first", [])]
-    for sampler, answered in found.items():
-        what = "with the sampler's log-probabilities" if sampler else "without them"
-        for said, part in _PARTS.items():
-            rows.append(row(f"{said}, {what}", [each for each in answered if part(each)]))
+    rows = [markdown(f"{columns} | another first | cause first where no reward rises", [])]
+    for said, part in _PARTS.items():
+        # of the others the most and the least is enough
+        for has in HAVE if said == "held out" else (HAVE[0], HAVE[-1]):
+            rows.append(row(f"{said}, {has}", [each for each in found[has] if part(each)]))
     return "\n".join(rows) + "\n"
 
 
@@ -185,14 +212,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--fold", type=int, nargs="+", help="what is said of each log of these")
     parser.add_argument("--trl", action="store_true", help="there: as TRL logs without vLLM")
+    parser.add_argument("--settings", action="store_true", help="there: beside their settings")
     parser.add_argument("--write", action="store_true", help="the tables beside this file")
     args = parser.parse_args()
     lines, kinds = read_lines(), load_kinds()
     if args.fold:
         asked = [line for line in lines if kinds[line["kind"]].fold in args.fold]
-        print(*said_of(answers(asked, not args.trl)), sep="\n")
+        print(*said_of(answers(asked, Has(not args.trl, args.settings))), sep="\n")
         return
-    found = {sampler: answers(lines, sampler) for sampler in (True, False)}
+    found = {has: answers(lines, has) for has in HAVE}
     written = {RESULTS: table(found), RELIABILITY: reliability(chain(*found.values()))}
     print(*written.values(), sep="\n", end="")
     for path, text in written.items() if args.write else ():

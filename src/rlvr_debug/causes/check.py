@@ -1,5 +1,6 @@
 """What a check is: a pure function from a log to what it shows for one hypothesis, with the bound that it uses."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -12,7 +13,7 @@ from rlvr_debug.causes import CHECKS, file_of, hypothesis_names, module_of, read
 from rlvr_debug.causes.base import LogCheck, check_names
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Array, Log
-from rlvr_debug.logs.names import NAMES, READABLE, argument_value
+from rlvr_debug.logs.names import NAMES, READABLE, argument_name, argument_value
 
 # how much what is logged would explain of a run that does not learn
 STOPS = 4  # by itself nothing can be learned
@@ -67,19 +68,24 @@ class Check(LogCheck):
     slug: str
     run: Callable[[Log], Reading | None]
 
+    @property
+    def of_settings(self) -> bool:
+        """Whether it reads the run's settings alone."""
+        return all(name.startswith("argument.") for names in self.needs for name in names)
+
     def on(self, log: Log) -> Reading | None:
         """Return what the log shows, in words, None where too little is logged."""
         for name, values in self.unless.items():
             if (value := argument_value(log.settings, name)) is not None and value in values:
                 said = f"`{name}` is {value}, so this is intended."
-                return Reading(0, {}, 0.0, sentence=said)
+                return Reading(0, {}, 0.0, sentence=with_names(said, log))
         reading = self.run(log) if self._enough(log) else None
         if reading is None:
             return None
         text = self.found if reading.strength else self.fine
         try:
             text = text if isinstance(text, str) else text[reading.says]
-            sentence = text.format_map(reading.values)
+            sentence = with_names(text.format_map(reading.values), log)
         except KeyError as name:
             place = f"causes/{self.slug.replace('-', '_')}/cause.yaml: key 'log_checks.{self.name}'"
             raise InputError(
@@ -103,6 +109,11 @@ class Check(LogCheck):
             each = value if isinstance(value, Mapping) else {key: value}
             found |= {label.format(name=name): number for name, number in each.items()}
         return found
+
+
+def with_names(text: str, log: Log) -> str:
+    """Return a text whose settings, in backquotes, have the names of the log's trainer."""
+    return re.sub(r"`(\w+)`", lambda name: f"`{argument_name(name[1], log.framework)}`", text)
 
 
 @cache

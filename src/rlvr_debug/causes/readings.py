@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -123,6 +125,9 @@ _TURNS = (
     ("<|start_header_id|>", "<|eot_id|>", "assistant"),
     ("<start_of_turn>", "<end_of_turn>", "model"),
 )
+# what holds an answer, and what a last line has that is one
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_ANSWERS = re.compile(r"####|\\boxed|\banswer\b.*\S")
 # what begins a tool call in a model's own words: Qwen and Hermes, Mistral, Llama
 _CALLS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>")
 
@@ -167,6 +172,23 @@ def tool_results(log: Log) -> dict[int, list[str]]:
     return {row: said for row, said in found.items() if said}
 
 
+def final_answer(completion: Any) -> str | None:
+    """Return what a reply gives as its answer: what is tagged so, or its last line where that is one; None of others.
+
+    A line stands for its form, too: a judge may ask for one.
+    """
+    found = messages(completion)
+    if found is not None:
+        spoken = [m for m in found if m.get("role") in ("assistant", "model")]
+        completion = spoken[-1].get("content") if spoken else None
+    if not isinstance(completion, str):
+        return None
+    if tagged := _TAGGED.findall(completion):
+        return str(tagged[-1]).strip().lower()
+    last = completion.strip().rpartition("\n")[2].strip().lower()
+    return last if _ANSWERS.search(last) else None
+
+
 def prompt_is_cut(prompt: Any) -> str | None:
     """Return "" for a whole prompt, "beginning" or "end" for what it lost; None where no template is known."""
     if not isinstance(prompt, str):
@@ -181,6 +203,18 @@ def prompt_is_cut(prompt: Any) -> str | None:
     return None
 
 
+# --- settings
+
+
+def beyond(log: Log, argument: str, bounds: Mapping[int, float]) -> Reading | None:
+    """Return how far a setting lies beyond these bounds, None where it is not known."""
+    value = log.argument(argument)
+    if value is None:
+        return None
+    strength = graded(value, bounds)
+    return Reading(strength, {"value": value}, min(1.0, value / (10 * max(bounds.values()))))
+
+
 # --- loss and KL: with one policy in a batch its own term is 0 on average, and the rest is the weight times the KL
 
 
@@ -191,6 +225,7 @@ _ALIKE = 2.5  # ratios within this factor of their median agree
 _AGREE = 0.6  # of the rows
 _FIRST_NORM = 10.0
 _NOT_MEANT = 3.0  # a weight that nobody asks for where the policy moves
+_NOT_ASKED = 10.0  # times the weight that the settings give it
 MOVES = 5e-3  # nats: a policy that the KL does not hold
 
 
@@ -202,7 +237,13 @@ def rows_of(log: Log) -> tuple[Array, Array]:
 
 
 def kl_weight(log: Log) -> float | None:
-    """Return the weight that the KL has in the loss, None where rows do not agree on one."""
+    """Return the weight that the KL has in the loss: as it is set, unless rows agree on one below 0; None where neither is known."""
+    given, shown = log.argument("beta"), shown_weight(log)
+    return shown if given is None or (shown is not None and shown < 0) else given
+
+
+def shown_weight(log: Log) -> float | None:
+    """Return the loss over the KL, None where rows do not agree on one."""
     kl, loss = rows_of(log)
     if len(kl) < 6:
         return None
@@ -217,13 +258,14 @@ def kl_weight(log: Log) -> float | None:
 def loss_is_large(log: Log, weight: float) -> bool:
     """Return whether all of the loss is too large, and not the weight of the KL in it.
 
-    The gradient is large in the first row, where policy and reference are one and the KL adds nothing, and the policy
-    moves under a weight that would hold it.
+    The gradient is large in the first row, where policy and reference are one and the KL adds nothing, or the KL is given
+    a far smaller weight; and the policy moves under a weight that would hold it.
     """
     kl, _ = rows_of(log)
-    norms = log.series("grad_norm")
+    norms, given = log.series("grad_norm"), log.argument("beta")
     at_first = norms.size > 0 and float(norms[0]) >= _FIRST_NORM
-    return at_first and weight > _NOT_MEANT and MOVES <= late(kl) < 1
+    not_asked = given is not None and weight > _NOT_ASKED * given
+    return (at_first or not_asked) and weight > _NOT_MEANT and MOVES <= late(kl) < 1
 
 
 # --- the distance of sampler and trainer, by whatever a log has of it

@@ -1,6 +1,5 @@
 """What to do about a finding: the setting to change, the cheapest look, what to log next time, and what that costs."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -76,11 +75,6 @@ def timing_of(log: Log, gpus: int) -> Timing:
     return Timing(steps, seconds, source, gpus)
 
 
-def with_names(text: str, log: Log) -> str:
-    """Return a text whose settings, in backquotes, have the names of the log's trainer."""
-    return re.sub(r"`(\w+)`", lambda name: f"`{argument_name(name[1], log.framework)}`", text)
-
-
 def settings_of(log: Log) -> dict[str, Any]:
     """Return the run's settings that an answer may name, by the log's trainer's names."""
     given = {name: argument_value(log.settings, name) for name in ARGUMENTS}
@@ -152,6 +146,6 @@ def _can_log(name: str, log: Log) -> bool:
     without_engine = argument_value(log.settings, "use_vllm") is False
     if of_trl and without_engine and "use_vllm" in _WITH.get(name, ""):
         return False
-    if name in log.rounded or name in _NEVER:
+    if name in log.rounded or name in _NEVER or name.startswith("argument"):
         return False
     return of_trl if name.startswith("completions") else log.framework in NAMES.get(name, ())

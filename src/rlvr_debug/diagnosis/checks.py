@@ -106,6 +106,7 @@ def features(findings: Sequence[Finding], learns: bool | None) -> dict[str, dict
             "large": float(own[0].shown.strength >= LARGE),
             "clearest": float(place == 0),
             "only one": float(len(evidence) == 1),
+            "a setting": float(any(f.check.of_settings for f in own)),
             "further findings": float(min(len(own) - 1, 2)),
             "symptoms": float(min(sum(followers.count(f.check.name) for f in own), _MOST_SYMPTOMS)),
             "reward rises": float(learns is True),

@@ -60,6 +60,8 @@ def rows_of(finding: Finding, log: Log) -> str:
     curves, spoken = _curves(finding, log), finding.shown.steps
     if not curves and spoken:
         return f"{', '.join(log.sources[n] for n in finding.shown.of)}, {_in_words(spoken)}"
+    if finding.check.of_settings:
+        return "its settings"
     if not curves or not curves[0].mark:
         steps = log.completions["step"].unique() if len(log.completions) else ()
         return f"{len(log.completions)} completions of {len(steps)} step{'s'[: len(steps) != 1]}"

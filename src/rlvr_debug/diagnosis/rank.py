@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from rlvr_debug.causes import hypothesis_names, is_checked, load_hypothesis
-from rlvr_debug.causes.check import LARGE, STOPS, late, trend
+from rlvr_debug.causes.check import LARGE, STOPS, late, trend, with_names
 from rlvr_debug.causes.readings import DEAD
-from rlvr_debug.diagnosis.advice import Timing, change_of, next_of, timing_of, with_names
+from rlvr_debug.diagnosis.advice import Timing, change_of, next_of, timing_of
 from rlvr_debug.diagnosis.checks import STANDS_OUT, Finding, likely_causes, run_checks
 from rlvr_debug.diagnosis.evidence import rows_of
 from rlvr_debug.logs.log import Array, Log, read_log

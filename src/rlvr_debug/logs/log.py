@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
-from rlvr_debug.logs.names import KNOWN, NAMES, ROUNDED, dotted, framework_of, part_of, resolve
+from rlvr_debug.logs.names import (
+    KNOWN,
+    NAMES,
+    ROUNDED,
+    argument_name,
+    argument_value,
+    dotted,
+    framework_of,
+    part_of,
+    resolve,
+)
 from rlvr_debug.logs.readers import read_rows
 from rlvr_debug.logs.structured import EXPECTED, Rows, rank_of
 
@@ -93,11 +103,18 @@ class Log:
         found = self.steps[quantity].dropna()
         return int(found.index.to_numpy()[found.to_numpy().argmax()])
 
+    def argument(self, name: str) -> float | None:
+        """Return a setting that is a number, by TRL's name; None where it is not known or no number."""
+        value = _number(argument_value(self.settings, name))
+        return value if math.isfinite(value) else None
+
     def has(self, *names: str) -> bool:
-        """Whether all of these can be read: quantities, or `completions`, `completions.reward` and so on."""
+        """Whether all of these can be read: quantities, `completions`, `completions.reward` and so on, or `argument.beta`."""
         return all(self._has(*name.partition(".")[::2]) for name in names)
 
     def _has(self, name: str, column: str) -> bool:
+        if name == "argument":
+            return self.argument(column) is not None
         if name == "completions":
             return len(self.completions) > 0 and (not column or column in self.completions)
         if name in ("parts", "part_stds"):
@@ -374,6 +391,8 @@ def logged_as(quantity: str, framework: str = "trl") -> str:
     table, _, column = quantity.partition(".")
     if table == "completions":
         return f"completions with their {column or 'prompts'}"
+    if table == "argument":
+        return f"the setting {argument_name(column, framework)}"
     if quantity in ("parts", "part_stds"):
         return f"rewards/<part>/{'mean' if quantity == 'parts' else 'std'} of every part"
     names = NAMES[quantity]

@@ -27,7 +27,14 @@ NAMES: Mapping[str, Mapping[str, Sequence[str]]] = {
 }
 _COLUMNS = (f"completions.{name}" for name in KNOWN["completions"])
 # all that a check may need (Log.has)
-READABLE = (*NAMES, "parts", "part_stds", "completions", *_COLUMNS)
+READABLE = (
+    *NAMES,
+    "parts",
+    "part_stds",
+    "completions",
+    *_COLUMNS,
+    *(f"argument.{name}" for name in ARGUMENTS),
+)
 
 
 @functools.cache
@@ -112,6 +119,15 @@ def argument_name(name: str, framework: str) -> str:
 
 
 def argument_value(settings: Mapping[str, Any], name: str) -> Any:
-    """Return the value of TRL's argument, by whatever name the settings have it; None where they do not."""
-    names = [name, *ARGUMENTS.get(name, {}).get("names", {}).values()]
-    return next((settings[each] for each in names if each in settings), None)
+    """Return the value of TRL's argument, by whatever name the settings have it; None where they do not, or it does nothing."""
+    known = ARGUMENTS.get(name, {})
+    needed = known.get("only_with", {})
+    names = [name, *known.get("names", {}).values()]
+    return next(
+        (
+            settings[each]
+            for each in names
+            if each in settings and settings.get(needed.get(each), True) is not False
+        ),
+        None,
+    )

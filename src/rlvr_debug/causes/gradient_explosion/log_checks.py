@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, late, spoken_of, trend
-from rlvr_debug.causes.readings import ORDINARY, kl_weight
+from rlvr_debug.causes.readings import ORDINARY, beyond, kl_weight
 from rlvr_debug.logs.log import Array, Log
 
 _WORDS = {"grad_norm": "gradient norm", "loss": "loss", "kl": "KL"}
@@ -19,6 +19,8 @@ _ENTROPY_UP = 3.0
 _LOST = 0.1  # of the first row
 _LUCK = 0.25  # deviations: of one right among 16
 _LOSS_OF_REWARD = {MILD: 0.25, LARGE: 0.5}
+_REUSED = {MILD: 6, LARGE: 8}
+_NEVER_CLIPPED = {LARGE: 1.0}
 
 
 def not_finite(log: Log) -> Reading | None:
@@ -135,3 +137,11 @@ def kl_runs_away(log: Log) -> Reading | None:
     away = far >= _FAR and weight is not None and 0 <= weight <= ORDINARY and not earns
     values = {"late": far, "weight": weight or 0.0, "row": first}
     return Reading(LARGE if away else 0, values, 1.0)
+
+
+def batch_reused(log: Log) -> Reading | None:
+    return beyond(log, "num_iterations", _REUSED)
+
+
+def clip_wide(log: Log) -> Reading | None:
+    return beyond(log, "epsilon", _NEVER_CLIPPED)

@@ -22,6 +22,7 @@ _UNEVEN = {LARGE: 0.1}
 _ENTROPY_DOWN = 0.1
 _FOLLOWS = 0.5
 _DROPPED = 0.9
+_COLD = {MILD: -0.5, LARGE: -0.35}
 
 
 def dead_groups(log: Log) -> Reading | None:
@@ -83,3 +84,10 @@ def advantages_of_others(log: Log) -> Reading | None:
     if found.dropped >= _DROPPED:
         return Reading(LARGE, values, 1.0, "dropped")
     return Reading(LARGE if found.share < _FOLLOWS else 0, values, 1.0, "others")
+
+
+def sampling_cold(log: Log) -> Reading | None:
+    value = log.argument("temperature")
+    if value is None:
+        return None
+    return Reading(graded(-value, _COLD), {"value": value}, max(0.0, 1 - value))

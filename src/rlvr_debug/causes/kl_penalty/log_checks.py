@@ -1,17 +1,27 @@
 """What a log shows for kl-penalty."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, Reading, correlation, graded, late
-from rlvr_debug.causes.readings import MOVES, ORDINARY, kl_weight, loss_is_large, rows_of
+from rlvr_debug.causes.readings import (
+    MOVES,
+    ORDINARY,
+    beyond,
+    loss_is_large,
+    rows_of,
+    shown_weight,
+)
 from rlvr_debug.logs.log import Log
 
 _KL = {LARGE: 1.0}
-_KL_AT_FIRST = {MILD: 0.01}
+_KL_AT_FIRST = {MILD: 0.01, LARGE: 0.5}
 _REWARDED = 0.02  # weight below 0 by which the loss pays for a KL
 _BELOW = 1e-4
 _NEGATIVE = 0.2
 _TOGETHER = 0.7  # correlation of loss and KL from step to step
+_BETA = {LARGE: ORDINARY}
 
 
 def kl_explodes(log: Log) -> Reading | None:
@@ -32,10 +42,10 @@ def kl_at_first(log: Log) -> Reading | None:
 
 
 def kl_weight_large(log: Log) -> Reading | None:
-    weight = kl_weight(log)
+    weight, given = shown_weight(log), log.argument("beta")
     kl, loss = rows_of(log)
     far = late(kl)
-    if weight is None:
+    if weight is None or (given is not None and given <= ORDINARY < weight):
         return Reading(0, {"late": far}, says="none")
     values = {"weight": weight, "late": far}
     if correlation(kl, loss) * np.sign(weight) < _TOGETHER:
@@ -52,3 +62,10 @@ def kl_negative(log: Log) -> Reading | None:
     return Reading(
         MILD if share >= _NEGATIVE else 0, {"share": share, "least": float(kl.min())}, share
     )
+
+
+def beta_large(log: Log) -> Reading | None:
+    found = beyond(log, "beta", _BETA)
+    if found is None or not found.values["value"]:
+        return found
+    return replace(found, values={**found.values, "even": 1 / found.values["value"]})

@@ -3,7 +3,7 @@
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, Reading, trend
-from rlvr_debug.causes.readings import kl_weight, loss_is_large
+from rlvr_debug.causes.readings import loss_is_large, shown_weight
 from rlvr_debug.logs.log import Log
 
 _LENGTH = 1.5
@@ -31,6 +31,6 @@ def gradient_tiny(log: Log) -> Reading | None:
 
 def loss_large(log: Log) -> Reading | None:
     """A loss that advantages and KL do not add up to."""
-    weight = kl_weight(log) or 0.0
+    weight = shown_weight(log) or 0.0
     values = {"weight": weight, "first": float(log.series("grad_norm")[0])}
     return Reading(LARGE if loss_is_large(log, weight) else 0, values, 1.0)

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 
 from rlvr_debug.causes.check import (
     LARGE,
@@ -21,6 +22,7 @@ from rlvr_debug.causes.readings import (
     SAME,
     at_least,
     dead,
+    final_answer,
     group_where,
     groups_of,
     of_early_groups,
@@ -35,6 +37,11 @@ _FEWEST_VALUES = 5  # right and wrong alone may have lengths of their own
 _FEWEST_COPIES = 4
 _JUDGED = {MILD: 0.1, LARGE: 0.3}
 _OWN_FALL = 0.3
+_APART = {LARGE: 0.6}
+_FEWEST_PAIRS = 10
+_TWO = {LARGE: 0.25}
+_FEWEST_DIFFER = 2
+_NUMBER = r"-?\d+(?:[.,]\d+)*"
 
 
 def constant_reward(log: Log) -> Reading | None:
@@ -159,6 +166,56 @@ def another_judgement(log: Log) -> Reading | None:
     shown = tuple(Passage(int(row)) for row in groups.groups[spread.idxmax()])
     values = {"share": share, "count": len(spread)}
     return Reading(graded(share, _JUDGED), values, 1.0, rollouts=shown)
+
+
+def answers_judged_apart(log: Log) -> Reading | None:
+    """Rollouts of a group that give the same answer, with rewards as different as any two."""
+    table = _answered(log)
+    scores = [name for name in table if name == "reward" or str(name).startswith("part/")]
+    # a part that never varies may be the one that the answer decides
+    if not len(table) or (np.ptp(table[scores].to_numpy(np.float64), axis=0) == 0).any():
+        return None
+    pairs = [
+        (int(one), int(other))
+        for rows in table.groupby(["step", "prompt", "answer"]).groups.values()
+        for one, other in itertools.combinations(rows, 2)
+    ]
+    if len(pairs) < _FEWEST_PAIRS:
+        return None
+    one, other = (
+        table.loc[list(rows), scores].to_numpy(np.float64) for rows in zip(*pairs, strict=True)
+    )
+    apart = (one - other) ** 2
+    # two that have nothing to do with each other are twice the variance apart
+    share = float((apart.mean(0) / (2 * table[scores].to_numpy(np.float64).var(0))).min())
+    shown = tuple(Passage(row) for row in pairs[int(apart[:, 0].argmax())])
+    values = {"share": min(share, 1.0), "pairs": len(pairs)}
+    return Reading(graded(share, _APART), values, min(share, 1.0), rollouts=shown)
+
+
+def two_right_answers(log: Log) -> Reading | None:
+    """Groups in which two different numbers, of which one can be right, both earn the most that any rollout does."""
+    table = _answered(log)
+    table = table.assign(number=table["answer"].str.findall(_NUMBER).str[-1]).dropna()
+    if not len(table):
+        return None
+    groups = table.groupby(["step", "prompt"])["number"]
+    differ = groups.nunique() > 1
+    best = table[table["reward"] >= table["reward"].max() * (1 - SAME)]
+    right = best.groupby(["step", "prompt"])["number"].nunique().reindex(differ.index, fill_value=0)
+    if differ.sum() < _FEWEST_DIFFER or np.ptp(table["reward"]) == 0:
+        return None
+    both = right[differ] > 1
+    share = float(both.mean())
+    found = graded(share, _TWO) if both.sum() >= _FEWEST_DIFFER else 0
+    shown = tuple(Passage(int(row)) for row in groups.groups[right.idxmax()]) if found else ()
+    return Reading(found, {"share": share, "groups": int(differ.sum())}, share, rollouts=shown)
+
+
+def _answered(log: Log) -> pd.DataFrame:
+    """Return the rollouts that give an answer, with it."""
+    table = log.completions.dropna(subset=["reward"])
+    return table.assign(answer=table["completion"].map(final_answer)).dropna(subset=["answer"])
 
 
 def part_given_up(log: Log) -> Reading | None:

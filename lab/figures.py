@@ -20,9 +20,8 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import parse_table, read_yaml
 from rlvr_debug.processes import git
-from rlvr_debug.verdicts.arms import arm_table
-from rlvr_debug.verdicts.rule import Bar
-from rlvr_debug.verdicts.sequential import looked
+from rlvr_debug.verdicts.looks import looked
+from rlvr_debug.verdicts.rule import Bar, arm_table
 
 _WORDS: Mapping[str, Any] = read_yaml(ROOT / "lab" / "figures.yaml")
 _GAIN = ("gain", "gain_low", "gain_high")

@@ -7,9 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide
-from rlvr_debug.verdicts.rule import Bar
+from rlvr_debug.verdicts.rule import Bar, arm_table
 from tests.check_answer import CAUSES, case_answer
 
 ALPHA, MINIMUM = 0.05, 0.1

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr_debug.verdicts.rule import ABSENT, PRESENT, Bar, Measured, status
-from rlvr_debug.verdicts.sequential import (
+from rlvr_debug.verdicts.looks import (
     ARMS,
     LARGEST,
     Layout,
     effects_of_all,
     run_out,
 )
+from rlvr_debug.verdicts.rule import ABSENT, PRESENT, Bar, Measured, status
 from rlvr_debug.verdicts.statistics import Floats
 
 HEALTHY = 0.3  # what the control gains, or all that the case loses where that is more

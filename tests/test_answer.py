@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr_debug.report.answer import Answer, answer, fix, success_criteria
-from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, decide
-from rlvr_debug.verdicts.rule import Bar
+from rlvr_debug.verdicts.rule import Bar, arm_table
 from tests.check_answer import case_answer
 
 ALPHA, MINIMUM = 0.05, 0.1

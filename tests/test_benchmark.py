@@ -25,7 +25,7 @@ from rlvr_debug.environments.gsm8k import GSM8KRow
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.replay.answer import answer_of, timeless
 from rlvr_debug.replay.check import check
-from rlvr_debug.replay.mechanism import mechanism_of
+from rlvr_debug.verdicts.decide import mechanism_of
 from tests.check_answer import CAUSES as CHECKED_CAUSES
 from tests.check_answer import case_answer
 from tests.in_process import called

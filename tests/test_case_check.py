@@ -19,13 +19,13 @@ from rlvr_debug.environments.musique.rows import synthetic_musique
 from rlvr_debug.files import read_json, read_jsonl, read_table, write_jsonl
 from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
-from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, CHECKED_STEPS, Job, Run
 from rlvr_debug.trainers.program_record import record_program
 from rlvr_debug.venvs import build_venv
+from rlvr_debug.verdicts.decide import mechanism_of
 from tests.study_file import study_file
 from tests.test_workflow import MINI, copy
 

@@ -163,7 +163,7 @@ def test_the_package_imports_nothing_relative_to_where_it_is_run() -> None:
     assert trl not in code_of(ROOT / "src/rlvr_debug/trainers/base.py")
 
 
-@pytest.mark.parametrize("script", ["decide_look", "write_tables", "write_report"])
+@pytest.mark.parametrize("script", ["decide", "write_report"])
 def test_a_job_that_judges_depends_on_no_code_that_checks(script: str) -> None:
     files = code_of(ROOT / "scripts" / f"{script}.py")
     assert not [file for file in files if "segments" in file.parts or file.name == "judge.py"]
@@ -193,9 +193,7 @@ JOBS = {
     "check_case": f"{STUDY} --out OUT",
     "train": f"{STUDY} --run musique/case/0 --out OUT",
     "evaluate": f"{STUDY} --environment musique --run musique/case/0 --out OUT",
-    "compare_stages": f"{STUDY} --out OUT",
-    "decide_look": f"{STUDY} --out OUT",
-    "write_tables": STUDY,
+    "decide": f"tables {STUDY}",
     "draw_charts": f"{STUDY} --out OUT",
     "write_report": f"{STUDY} --out OUT",
 }

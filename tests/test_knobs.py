@@ -21,11 +21,11 @@ from rlvr_debug.cli import main
 from rlvr_debug.errors import InputError
 from rlvr_debug.replay import variants
 from rlvr_debug.replay.finding import FAILED, NotSeen
-from rlvr_debug.replay.mechanism import Mechanism, mechanism_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Record
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import check_knobs, check_names
+from rlvr_debug.verdicts.decide import Mechanism, mechanism_of
 from tests.check_answer import CAUSES, case_answer
 from tests.in_process import called
 from tests.small_record import change

@@ -20,10 +20,17 @@ from rlvr_debug.study.plan import Rates, plan_text, planned
 from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
 from rlvr_debug.study.running import unnamed
 from rlvr_debug.study.status import ToDo, study_status
-from rlvr_debug.verdicts.arms import arm_table
-from rlvr_debug.verdicts.looks import NOTHING, Look, last_look, look_file, read_look, write_look
-from rlvr_debug.verdicts.rule import Bar
-from rlvr_debug.verdicts.sequential import effects_of_all, looked
+from rlvr_debug.verdicts.looks import (
+    NOTHING,
+    Look,
+    effects_of_all,
+    last_look,
+    look_file,
+    looked,
+    read_look,
+    write_look,
+)
+from rlvr_debug.verdicts.rule import Bar, arm_table
 from rlvr_debug.verdicts.tables import write_tables
 from tests.made_up_study import CAUSE_FOUND, LONG, SLUGS
 from tests.made_up_study import Study as MadeUp

@@ -22,7 +22,6 @@ from rlvr_debug.replay.consequences.rewarded import contrast
 from rlvr_debug.replay.declared import AdvantageInputs, Own
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NONE, NOT_SEEN, Finding
 from rlvr_debug.replay.judge import judge
-from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.network import Network
 from rlvr_debug.replay.record import Batch, MicroBatch, Record
 from rlvr_debug.replay.segments import SEGMENTS
@@ -32,6 +31,7 @@ from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.replay.variants import next_for, variants_of
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.trainers.own.recorder import record_training
+from rlvr_debug.verdicts.decide import mechanism_of
 from tests.small import ROWS, SETTINGS, small_environment
 
 Recorded = Callable[..., Record]

@@ -16,7 +16,6 @@ from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
 from rlvr_debug.trainers.base import Job
-from rlvr_debug.verdicts.unchanged import Comparing
 from tests.study_file import changed, overlaid
 
 DEFAULT = load_params(ROOT / "params.yaml")
@@ -40,7 +39,6 @@ KINDS: dict[str, Any] = {
     "train": Job,
     "evaluate": Evaluation,
     "check_case": Job,
-    "compare_stages": Comparing,
     "ahead": bool,
     "evaluate_by_verifiers": int,
 }

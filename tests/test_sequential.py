@@ -11,16 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, decide
-from rlvr_debug.verdicts.rule import ABSENT, FIRST, PRESENT, REFUTED, UNTESTED, Bar, Measured
-from rlvr_debug.verdicts.sequential import (
+from rlvr_debug.verdicts.looks import (
     LARGEST,
     MOST,
     Layout,
     effects_of_all,
     looked,
     next_seeds,
+)
+from rlvr_debug.verdicts.rule import (
+    ABSENT,
+    FIRST,
+    PRESENT,
+    REFUTED,
+    UNTESTED,
+    Bar,
+    Measured,
+    arm_table,
 )
 from rlvr_debug.verdicts.statistics import Sample
 from tests.check_answer import case_answer

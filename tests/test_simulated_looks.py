@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from rlvr_debug.verdicts.looks import looked
 from rlvr_debug.verdicts.rule import PRESENT, Bar
-from rlvr_debug.verdicts.sequential import looked
 from tests.simulated import SURER, World, draw, rates
 
 BAR = Bar.of(0.05, 0.1)

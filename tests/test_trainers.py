@@ -29,7 +29,6 @@ from rlvr_debug.grpo.settings import DiagnosticSettings
 from rlvr_debug.models.base_model import load_weights
 from rlvr_debug.replay.answer import answer_of, first_answer
 from rlvr_debug.replay.check import check
-from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rebuilt, rollout, written
@@ -41,6 +40,7 @@ from rlvr_debug.trainers.program import Program, ProgramTrainer
 from rlvr_debug.trainers.program_record import record_program
 from rlvr_debug.trainers.protocol import checked_rollouts, checked_weights
 from rlvr_debug.trainers.recording import train_with_program
+from rlvr_debug.verdicts.decide import mechanism_of
 from tests.in_process import called
 from tests.shared import wait
 from tests.small import ROWS, small_environment

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
-from rlvr_debug.replay.mechanism import mechanism_of
-from rlvr_debug.verdicts.arms import arm_table
-from rlvr_debug.verdicts.decide import Evidence, Verdict, decide, observations
+from rlvr_debug.verdicts.decide import Evidence, Verdict, decide, mechanism_of, observations
 from rlvr_debug.verdicts.rule import (
     STATUSES,
+    arm_table,
 )
 from rlvr_debug.verdicts.statistics import (
     mean_estimate,

@@ -17,7 +17,6 @@ from rlvr_debug.grpo.settings import ALL_ROLLOUTS, TrainingSettings
 from rlvr_debug.models.base_model import read_tensors
 from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
-from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.study.arms import arms, runs, unmapped
 from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.params import load_params
@@ -34,6 +33,7 @@ from rlvr_debug.trainers.verifiers.fixes import (
     releases,
 )
 from rlvr_debug.venvs import build_venv
+from rlvr_debug.verdicts.decide import mechanism_of
 from tests.study_file import changed
 
 CASES = read_yaml(Path(__file__).with_suffix(".yaml"))

@@ -15,12 +15,10 @@ from rlvr_debug.causes import cause_of, hypothesis_names, load_hypothesis, stage
 from rlvr_debug.causes.base import Intervention
 from rlvr_debug.causes.unnamed import is_unnamed, unnamed_slug
 from rlvr_debug.grpo.settings import STAGES
-from rlvr_debug.replay.mechanism import mechanism_of
 from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.variants import segments_for
-from rlvr_debug.verdicts.arms import arm_table
-from rlvr_debug.verdicts.decide import Evidence, Verdict, decide
-from rlvr_debug.verdicts.rule import Bar
+from rlvr_debug.verdicts.decide import Evidence, Verdict, decide, mechanism_of
+from rlvr_debug.verdicts.rule import Bar, arm_table
 
 MOST_ARMS = 3
 BAR = Bar.of(0.05, 0.1)  # as in params.yaml

@@ -65,6 +65,10 @@ wildcard_constraints:
     model="[A-Za-z0-9._-]+",
 
 
+# of every rule, by one absolute path: Snakemake takes one that is told in two ways for two environments
+TRAIN_PINS = str(Path(workflow.basedir).parent.resolve() / "envs" / "train.yaml")
+
+
 def script(name):
     return str(Path(ROOT, "scripts", f"{name}.py"))
 

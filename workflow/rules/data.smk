@@ -1,10 +1,11 @@
-"""What comes from outside. Rows: read or generated, checked, split. Base models of the hub: fetched."""
+"""What comes from outside. Rows: read or generated, checked, split. Base models of the hub: fetched. Packages: installed."""
 
 
-# the hub may be out of the reach of a cluster's nodes
+# the hub and the package index may be out of the reach of a cluster's nodes
 localrules:
     prepare_data,
     fetch_model,
+    build_environment,
 
 
 rule prepare_data:
@@ -20,7 +21,7 @@ rule prepare_data:
     # the check of the case, the first answer, waits for no other environment's rows
     priority: lambda w: 3 if w.environment == PARAMS.environment else 1
     conda:
-        "../../envs/train.yaml"
+        TRAIN_PINS
     params:
         code=lambda w: code("prepare_data", environment(w.environment)),
         settings=lambda w: settings_digest(STUDY.data_settings(w.environment)),
@@ -40,10 +41,27 @@ rule fetch_model:
     log:
         "logs/fetch_model/{model}.log",
     conda:
-        "../../envs/train.yaml"
+        TRAIN_PINS
     params:
         model=lambda w: f"{FETCHED[w.model].name}@{FETCHED[w.model].revision}",
         out=subpath(output[0], parent=True),
     shell:
         "python {input.script} --model {params.model} --out {params.out} 2> {log}"
         " || {{ cat {log} >&2; exit 1; }}"
+
+
+rule build_environment:
+    # of a trainer or a sampler whose packages are not ours
+    input:
+        # two gigabytes are not built again for an argument parser
+        script=ancient(script("build_env")),
+        requirements=str(Path(ROOT, "envs", "{name}.txt")),
+    output:
+        # kept while the rule runs: what it says may be installed already
+        update(str(Path(ROOT, ".envs", "{name}.ready"))),
+    log:
+        "logs/build_environment/{name}.log",
+    conda:
+        TRAIN_PINS
+    shell:
+        "python {input.script} {wildcards.name} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

@@ -22,9 +22,8 @@ from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
-from rlvr_debug.verdicts.looks import Look, Looked, last_look
+from rlvr_debug.verdicts.looks import Comparing, Look, Looked, compared, last_look, unchanged
 from rlvr_debug.verdicts.rule import Bar
-from rlvr_debug.verdicts.unchanged import Comparing, compared, unchanged
 
 # the file, among results, that says which arms change nothing in the runs that every study begins with
 UNCHANGED = Path("tables", "unchanged.json")
@@ -131,11 +130,11 @@ class Study:
 
     @cached_property
     def compared(self) -> dict[str, tuple[Run, Run]]:
-        """Return the arms that runs of case and control may show to change nothing (unchanged.py)."""
+        """Return the arms that runs of case and control may show to change nothing."""
         return compared(self.runs) if self._shadows else {}
 
-    def unchanged(self, runs: Iterable[Run]) -> list[dict[str, Any]]:
-        """Return the arms that change nothing, by those of the case and the control among these runs."""
+    def unchanged(self, runs: Iterable[Run] | None = None) -> list[dict[str, Any]]:
+        """Return the arms that change nothing, by those of the case and the control among these runs (comparing)."""
         return unchanged(self.comparing(runs), self.results)
 
     def comparing(self, runs: Iterable[Run] | None = None) -> Comparing:
@@ -219,7 +218,6 @@ class Study:
                 jobs[f"serve/{endpoint}"] = self.serving_policies(endpoint)
         if self.runs:
             jobs |= {"check_case": self.checking(), "judged_by": self.judged_by}
-            jobs["compare_stages"] = self.comparing()
         return jobs
 
     @property

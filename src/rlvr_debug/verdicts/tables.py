@@ -12,13 +12,10 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
 from rlvr_debug.trainers import load_trainer
 from rlvr_debug.trainers.base import Run
-from rlvr_debug.verdicts.arms import arm_table
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide, observed
-from rlvr_debug.verdicts.looks import Look
-from rlvr_debug.verdicts.rule import Bar, in_answer
-from rlvr_debug.verdicts.sequential import looked
+from rlvr_debug.verdicts.looks import Look, looked, whole_run
+from rlvr_debug.verdicts.rule import Bar, arm_table, in_answer
 from rlvr_debug.verdicts.statistics import slope_estimate
-from rlvr_debug.verdicts.unchanged import whole_run
 
 _AGAINST_CONTROL = ("case", "alone", "random_reward")
 

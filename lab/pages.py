@@ -20,6 +20,7 @@ from lab.releases.packages import packages_text, trainers_text
 from lab.tables import cell, markdown
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import (
+    Hypothesis,
     cause_of,
     hypothesis_names,
     load_hypothesis,
@@ -27,7 +28,6 @@ from rlvr_debug.causes import (
     stage_of,
     variant_names,
 )
-from rlvr_debug.causes.base import Hypothesis
 from rlvr_debug.causes.check import log_checks
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError

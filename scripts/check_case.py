@@ -7,8 +7,7 @@ from pathlib import Path
 from rlvr_debug.files import write_json
 from rlvr_debug.jobs import read_job
 from rlvr_debug.processes import run_main
-from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import CHECKED_STEPS, Job
+from rlvr_debug.trainers import CHECKED_STEPS, Job, load_trainer
 
 
 def main() -> None:

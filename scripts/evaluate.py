@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
+from rlvr_debug.evaluation import evaluate_model, take_evaluation
 from rlvr_debug.jobs import Evaluation, read_job
 from rlvr_debug.processes import run_main
-from rlvr_debug.study.ahead import take_evaluation
 
 
 def main() -> None:
@@ -17,9 +17,6 @@ def main() -> None:
     args = parser.parse_args()
     job = read_job(args.study, f"evaluate/{args.run or args.environment}", Evaluation)
     if not take_evaluation(job, args.out):
-        # with torch, which taking does without
-        from rlvr_debug.evaluation import evaluate_model
-
         evaluate_model(job, args.out)
 
 

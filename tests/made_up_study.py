@@ -14,7 +14,7 @@ from rlvr_debug.report.page import report_html
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import SHADOW, Run
+from rlvr_debug.trainers import SHADOW, Run
 from rlvr_debug.verdicts.looks import Look
 from rlvr_debug.verdicts.tables import write_tables
 from tests.check_answer import case_answer

@@ -13,7 +13,7 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params, merge
 from rlvr_debug.study.resolved import Study, write_study
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run
 
 
 def changed(params: Params, **over: Any) -> Params:

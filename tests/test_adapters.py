@@ -28,7 +28,7 @@ from rlvr_debug.models.base_model import (
     trained_weights,
 )
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers import Job
 from rlvr_debug.trainers.own.training import train_run
 from rlvr_debug.trainers.program import Program
 from rlvr_debug.trainers.recording import train_with_program

@@ -10,10 +10,9 @@ import pytest
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import prepare
 from rlvr_debug.errors import InputError
-from rlvr_debug.evaluation import evaluate_model
+from rlvr_debug.evaluation import evaluate_ahead, evaluate_model, take_evaluation
 from rlvr_debug.files import write_text
 from rlvr_debug.jobs import Evaluation, Sampling
-from rlvr_debug.study.ahead import evaluate_ahead, take_evaluation
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, resolve
 from rlvr_debug.trainers import load_trainer

@@ -33,7 +33,7 @@ from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers import Job
 from rlvr_debug.trainers.own.training import load_policy, train_run
 from rlvr_debug.venvs import build_venv
 from tests.hub import COMMIT, Hub, serving, variables_of

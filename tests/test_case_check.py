@@ -22,7 +22,7 @@ from rlvr_debug.replay.check import check
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve
-from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, CHECKED_STEPS, Job, Run
+from rlvr_debug.trainers import CHECKED_ROLLOUTS, CHECKED_STEPS, Job, Run
 from rlvr_debug.trainers.program_record import record_program
 from rlvr_debug.venvs import build_venv
 from rlvr_debug.verdicts.decide import mechanism_of

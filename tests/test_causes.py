@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 
 from rlvr_debug.blocks import told
 from rlvr_debug.causes import (
+    Hypothesis,
+    Intervention,
+    Times,
     cause_of,
     hypothesis_names,
+    hypothesis_of,
     in_order,
     load_hypothesis,
     load_variant,
@@ -20,7 +24,6 @@ from rlvr_debug.causes import (
     variant_names,
     write_hypothesis,
 )
-from rlvr_debug.causes.base import Hypothesis, Intervention, Times, hypothesis_of
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml

@@ -25,7 +25,7 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run
 from tests import small
 from tests.small import small_training
 from tests.study_file import study_file

@@ -27,7 +27,7 @@ from rlvr_debug.study import params
 from rlvr_debug.study.arms import arms, runs, seeds_of
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run
 from tests.study_file import changed, overlaid, refused
 
 CASES = read_yaml(Path(__file__).with_suffix(".yaml"))

@@ -24,7 +24,7 @@ from rlvr_debug.sampling.base import Request
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.generate import GenerateSampler, base_sampler
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers import Job
 from rlvr_debug.trainers.own.training import train_run
 from tests.families import MODELS, OTHERS, save_family
 from tests.small import random_reward

@@ -18,7 +18,7 @@ from rlvr_debug.processes import run_main
 from rlvr_debug.study import single
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.single import model_of
-from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers import Job
 from scripts.train_flags import overlay_of, parser_of, train_by_flags
 
 CASES = read_yaml(Path(__file__).with_suffix(".yaml"))

@@ -17,7 +17,7 @@ from rlvr_debug.files import read_jsonl, write_jsonl
 from rlvr_debug.models.base_model import load_model, load_weights, trained_weights
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run
 from tests.shared import free_port, ran
 from tests.study_file import study_file
 

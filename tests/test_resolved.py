@@ -15,7 +15,7 @@ from rlvr_debug.jobs import Evaluation, Serving, Trained, read_job, settings_dig
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import Study, read_study, resolve, write_study
-from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers import Job
 from tests.study_file import changed, overlaid
 
 DEFAULT = load_params(ROOT / "params.yaml")

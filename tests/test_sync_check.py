@@ -21,7 +21,7 @@ from rlvr_debug.metrics.observer import RunObserver
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers import Job, Run
 from rlvr_debug.trainers.own.training import SyncCheck, train_run
 from tests.small import ROWS, SETTINGS, small_environment
 

@@ -34,8 +34,7 @@ from rlvr_debug.sampling.in_process import InProcessSampler
 from rlvr_debug.sampling.rollouts import rebuilt, rollout, written
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers import load_trainer, trainer_names
-from rlvr_debug.trainers.base import CHECKED_STEPS, Job, Run
+from rlvr_debug.trainers import CHECKED_STEPS, Job, Run, load_trainer, trainer_names
 from rlvr_debug.trainers.program import Program, ProgramTrainer
 from rlvr_debug.trainers.program_record import record_program
 from rlvr_debug.trainers.protocol import checked_rollouts, checked_weights

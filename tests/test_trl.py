@@ -26,9 +26,8 @@ from rlvr_debug.sampling.generate import base_sampler
 from rlvr_debug.study.arms import arms, runs, unmapped
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers import load_trainer
+from rlvr_debug.trainers import Job, Run, load_trainer
 from rlvr_debug.trainers import trl as trl_config
-from rlvr_debug.trainers.base import Job, Run
 from rlvr_debug.trainers.protocol import Asked, checked_metrics, checked_rollouts, checked_weights
 from rlvr_debug.trainers.trl import program as trl_program
 from rlvr_debug.trainers.trl.callback import RunRecorder

@@ -13,7 +13,7 @@ from rlvr_debug.files import read_json, read_table, write_json, write_jsonl
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import filled, load_params
 from rlvr_debug.study.resolved import UNCHANGED, Study, resolve
-from rlvr_debug.trainers.base import SHADOW
+from rlvr_debug.trainers import SHADOW
 from rlvr_debug.trainers.own.training import train_run
 from rlvr_debug.verdicts.decide import Evidence, decide
 from rlvr_debug.verdicts.looks import look_file, read_look

@@ -18,7 +18,7 @@ from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import filled, load_params
 from rlvr_debug.study.plan import Rates, planned
 from rlvr_debug.study.resolved import resolve
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run
 from tests.made_up_study import REPORT_SETTINGS
 from tests.made_up_study import Study as MadeUp
 from tests.study_file import changed

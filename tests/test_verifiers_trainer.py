@@ -20,8 +20,7 @@ from rlvr_debug.replay.check import check
 from rlvr_debug.study.arms import arms, runs, unmapped
 from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers import Job, load_trainer
 from rlvr_debug.trainers.program import Program
 from rlvr_debug.trainers.program_record import record_program
 from rlvr_debug.trainers.recording import train_with_program

@@ -46,7 +46,7 @@ from rlvr_debug.serving.process import (
 from rlvr_debug.serving.vllm import vllm_arguments
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import Job, Run
+from rlvr_debug.trainers import Job, Run
 from rlvr_debug.trainers.own.training import train_run
 from rlvr_debug.venvs import build_venv
 from tests.shared import ran, wait

@@ -25,7 +25,7 @@ from rlvr_debug.grpo.training import Observer, Progress, Step, Training
 from rlvr_debug.sampling.base import PolicySampler
 from rlvr_debug.sampling.generate import base_sampler
 from rlvr_debug.sampling.rollouts import Rollout
-from rlvr_debug.trainers.base import CHECKED_STEPS
+from rlvr_debug.trainers import CHECKED_STEPS
 from rlvr_debug.trainers.own.training import load_policy
 
 

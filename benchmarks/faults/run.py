@@ -33,7 +33,7 @@ from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.generate import base_sampler
 from rlvr_debug.sampling.rollouts import Rollout
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, CHECKED_STEPS
+from rlvr_debug.trainers import CHECKED_ROLLOUTS, CHECKED_STEPS
 from rlvr_debug.trainers.own.training import load_policy
 
 if TYPE_CHECKING:

@@ -11,8 +11,14 @@ from typing import Any
 
 import pandas as pd
 
-from rlvr_debug.causes import cause_of, hypothesis_names, load_hypothesis, stage_of, variant_names
-from rlvr_debug.causes.base import Intervention
+from rlvr_debug.causes import (
+    Intervention,
+    cause_of,
+    hypothesis_names,
+    load_hypothesis,
+    stage_of,
+    variant_names,
+)
 from rlvr_debug.causes.unnamed import is_unnamed, unnamed_slug
 from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.replay.segments import SEGMENTS

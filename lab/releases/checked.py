@@ -22,8 +22,7 @@ from rlvr_debug.replay.answer import answer_of
 from rlvr_debug.replay.check import check
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params
-from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import CHECKED_STEPS, Job
+from rlvr_debug.trainers import CHECKED_STEPS, Job, load_trainer
 from rlvr_debug.trainers.program import Program
 from rlvr_debug.trainers.program_record import record_program
 from rlvr_debug.trainers.verifiers.fixes import faults_of_release, fixes_without

@@ -28,7 +28,7 @@ from rlvr_debug.models.architectures import Architecture, architecture_of
 from rlvr_debug.study.arms import trained_runs
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.plan import environments_of, is_real
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run
 
 # of each job: loading the model, starting the server
 _START_SECONDS = 180.0

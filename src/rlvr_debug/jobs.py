@@ -1,4 +1,4 @@
-"""Arguments of the jobs of a study, but for trainings (trainers/base.py): plain values, and files by their paths.
+"""Arguments of the jobs of a study, but for trainings (trainers/__init__.py): plain values, and files by their paths.
 
 The workflow writes it to results/jobs.json, so that no job imports what resolves a study.
 """

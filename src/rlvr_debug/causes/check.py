@@ -9,8 +9,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr_debug.causes import CHECKS, file_of, hypothesis_names, module_of, read_hypothesis
-from rlvr_debug.causes.base import LogCheck, check_names
+from rlvr_debug.causes import (
+    CHECKS,
+    LogCheck,
+    check_names,
+    file_of,
+    hypothesis_names,
+    module_of,
+    read_hypothesis,
+)
 from rlvr_debug.errors import InputError
 from rlvr_debug.logs.log import Array, Log
 from rlvr_debug.logs.names import NAMES, READABLE, argument_name, argument_value

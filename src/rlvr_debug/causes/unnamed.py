@@ -3,14 +3,14 @@
 Such a cause claims no mechanism: its arms locate it, and nothing explains it.
 """
 
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
+from typing import Any
 
-from rlvr_debug.causes.base import Hypothesis, hypothesis_of
 from rlvr_debug.files import read_yaml
 
 UNNAMED = "unnamed-"
+# what is said of each such cause
+UNNAMED_TEXTS = Path(__file__).with_suffix(".yaml")
 # the fields of a case, an arm, an intervention and a run that hold settings
 BLOCKS = ("rollouts", "options", "training")
 
@@ -25,14 +25,14 @@ def is_unnamed(slug: str) -> bool:
     return slug.startswith(UNNAMED)
 
 
-@cache
-def unnamed_hypothesis(slug: str) -> Hypothesis:
-    """Return the cause of that slug: what is said of a hypothesis, in terms of its part alone."""
+def unnamed_part(slug: str) -> str:
+    """Return the stage, or the setting with its block, that the slug stands for."""
     block, _, setting = slug.removeprefix(UNNAMED).partition("-")
     words = [block, setting] if block in BLOCKS else [slug.removeprefix(UNNAMED)]
-    part = ".".join(words).replace("-", "_")
-    path = Path(__file__).with_suffix(".yaml")
-    texts = {
-        k: v.format(part=part) if isinstance(v, str) else v for k, v in read_yaml(path).items()
-    }
-    return replace(hypothesis_of(slug, texts, path), part=part)
+    return ".".join(words).replace("-", "_")
+
+
+def unnamed_entries(part: str) -> dict[str, Any]:
+    """Return what a cause.yaml would say of that part, in its terms alone."""
+    texts = read_yaml(UNNAMED_TEXTS).items()
+    return {k: v.format(part=part) if isinstance(v, str) else v for k, v in texts}

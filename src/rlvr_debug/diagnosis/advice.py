@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlvr_debug.causes import is_checked
-from rlvr_debug.causes.base import Times
+from rlvr_debug.causes import Times, is_checked
 from rlvr_debug.causes.check import Check
 from rlvr_debug.diagnosis.checks import Finding
 from rlvr_debug.logs.log import Log, logged_as

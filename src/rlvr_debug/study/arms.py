@@ -1,6 +1,6 @@
 """From hypotheses to runs: what each arm changes about the case, and all that a training process is given.
 
-A cause declares interventions (causes/base.py). In params.yaml an intervention is an Arm, with values for this study's
+A cause declares interventions (causes/__init__.py). In params.yaml an intervention is an Arm, with values for this study's
 case; what comes of it is a Run: the case with the arm's changes, and the control with that part as in the case.
 """
 
@@ -16,8 +16,7 @@ from rlvr_debug.causes.unnamed import BLOCKS, unnamed_slug
 from rlvr_debug.errors import typed
 from rlvr_debug.grpo.settings import TrainingSettings
 from rlvr_debug.study.model import Arm, Params, SeedsByDesign
-from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run, load_trainer
 
 # --- an arm's runs
 

@@ -25,8 +25,7 @@ from rlvr_debug.study.arms import (
     stages_of,
 )
 from rlvr_debug.study.model import HEALTHY, Arm, Params
-from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import Demands, Trainer
+from rlvr_debug.trainers import Demands, Trainer, load_trainer
 from rlvr_debug.venvs import venv_names
 
 _KEPT_NAMES = ("case", "control", "random-reward")

@@ -13,8 +13,7 @@ from typing import Any
 import yaml
 
 from rlvr_debug.blocks import checked, told
-from rlvr_debug.causes import hypothesis_names, load_hypothesis
-from rlvr_debug.causes.base import Intervention, Times
+from rlvr_debug.causes import Intervention, Times, hypothesis_names, load_hypothesis
 from rlvr_debug.checkout import ROOT, checkout, has_checkout
 from rlvr_debug.environments import environment_names, settings_of
 from rlvr_debug.errors import InputError, hint, typed

@@ -20,7 +20,7 @@ from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import study_params
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.study.running import check_rows
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run
 from rlvr_debug.verdicts.looks import LARGEST, NOTHING, Looked, run_out
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT
 

@@ -20,8 +20,7 @@ from rlvr_debug.jobs import Evaluation, Sampling, Serving, Trained, write_jobs
 from rlvr_debug.study.arms import hypotheses_of, runs, unmapped
 from rlvr_debug.study.folder import SPLITS
 from rlvr_debug.study.model import Params
-from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import CHECKED_ROLLOUTS, Job, Run, Trainer
+from rlvr_debug.trainers import CHECKED_ROLLOUTS, Job, Run, Trainer, load_trainer
 from rlvr_debug.verdicts.looks import Comparing, Look, Looked, compared, last_look, unchanged
 from rlvr_debug.verdicts.rule import Bar
 

@@ -21,8 +21,7 @@ from rlvr_debug.models.places import MANIFEST, BaseModel, base_model, fetch_mode
 from rlvr_debug.study.arms import runs
 from rlvr_debug.study.params import load_params, study_params
 from rlvr_debug.study.resolved import resolve
-from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers import Job, load_trainer
 from rlvr_debug.trainers.program import ProgramTrainer
 from rlvr_debug.trainers.recording import Recording, record
 from rlvr_debug.venvs import build_venv

@@ -16,7 +16,7 @@ from rlvr_debug.processes import failure
 from rlvr_debug.study.folder import last_run, runs_to_do
 from rlvr_debug.study.plan import Rates, is_real, seconds_of
 from rlvr_debug.study.resolved import Study
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run
 
 State = Literal[
     "training", "evaluating", "failed", "interrupted", "trained", "done", "waiting", "later"

@@ -14,7 +14,7 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.trainers.base import Job, Trainer
+from rlvr_debug.trainers import Job, Trainer
 from rlvr_debug.venvs import built_python
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rlvr_debug.replay.segments import SEGMENTS
 from rlvr_debug.replay.settings import Sampling, Settings
 from rlvr_debug.replay.store import read_record
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers import Job
 from rlvr_debug.trainers.program import Program
 from rlvr_debug.trainers.protocol import RECORDED
 from rlvr_debug.trainers.recording import record

@@ -14,7 +14,7 @@ from rlvr_debug.blocks import Count, Entry, Flag, Keyed, Natural, NonNegative, N
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl
 from rlvr_debug.models.base_model import ADAPTER, load_weights, save_weights, with_adapter
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run
 
 PROTOCOL: Literal[1] = 1
 RECORDED = "record"  # the folder with a record of the steps, where a program writes one

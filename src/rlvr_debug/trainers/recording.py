@@ -23,7 +23,7 @@ from rlvr_debug.processes import guarded, last_line, variables_apart
 from rlvr_debug.sampling.alignment import carried
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.rollouts import Rollout, rebuilt
-from rlvr_debug.trainers.base import SHADOW, Job
+from rlvr_debug.trainers import SHADOW, Job
 from rlvr_debug.trainers.program import Program
 from rlvr_debug.trainers.protocol import (
     PROTOCOL,

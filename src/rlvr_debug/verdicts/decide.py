@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rlvr_debug.causes import load_hypothesis
-from rlvr_debug.causes.base import Hypothesis
+from rlvr_debug.causes import Hypothesis, load_hypothesis
 from rlvr_debug.replay.finding import DEVIATES, FAILED, NONE, NOT_SEEN
 from rlvr_debug.replay.variants import claims, consequences_for, is_near, segments_for
 from rlvr_debug.verdicts.rule import (

@@ -22,7 +22,7 @@ from rlvr_debug.causes import load_hypothesis
 from rlvr_debug.causes.unnamed import BLOCKS
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, write_json
-from rlvr_debug.trainers.base import SHADOW, Run
+from rlvr_debug.trainers import SHADOW, Run
 from rlvr_debug.verdicts.rule import (
     ABSENT,
     FIRST,

@@ -10,8 +10,7 @@ import pandas as pd
 
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_json, read_jsonl, write_json, write_text
-from rlvr_debug.trainers import load_trainer
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run, load_trainer
 from rlvr_debug.verdicts.decide import Evidence, Verdict, decide, observed
 from rlvr_debug.verdicts.looks import Look, looked, whole_run
 from rlvr_debug.verdicts.rule import Bar, arm_table, in_answer

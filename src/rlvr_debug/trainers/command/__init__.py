@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rlvr_debug.trainers.base import Demands
+from rlvr_debug.trainers import Demands
 from rlvr_debug.trainers.program import ProgramTrainer
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlvr_debug.errors import hint, typed
 from rlvr_debug.grpo.settings import STAGES
-from rlvr_debug.trainers.base import Demands, Job, Trainer
+from rlvr_debug.trainers import Demands, Job, Trainer
 
 if TYPE_CHECKING:
     from rlvr_debug.replay.record import Record

@@ -43,7 +43,7 @@ from rlvr_debug.replay.record import (
 from rlvr_debug.replay.settings import Sampling
 from rlvr_debug.sampling.generate import base_sampler
 from rlvr_debug.sampling.rollouts import Rollout
-from rlvr_debug.trainers.base import Job
+from rlvr_debug.trainers import Job
 from rlvr_debug.trainers.own.training import load_policy, training_of
 from rlvr_debug.trainers.program_record import settings_of
 

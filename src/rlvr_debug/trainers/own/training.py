@@ -39,7 +39,7 @@ from rlvr_debug.models.places import weight_files
 from rlvr_debug.sampling.chat import Chat
 from rlvr_debug.sampling.generate import SERVED, base_sampler
 from rlvr_debug.sampling.rollouts import Rollout
-from rlvr_debug.trainers.base import SHADOW, Job, Run
+from rlvr_debug.trainers import SHADOW, Job, Run
 from rlvr_debug.trainers.own import SYNC_BOUND
 
 

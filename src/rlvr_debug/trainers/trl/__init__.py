@@ -6,7 +6,7 @@ from typing import Any
 
 from rlvr_debug.environments.base import Environment
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run
 from rlvr_debug.trainers.program import Fields, ProgramTrainer
 
 FIELDS = Fields.read(Path(__file__).with_name("config.yaml"))

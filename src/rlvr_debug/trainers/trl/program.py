@@ -22,7 +22,7 @@ from rlvr_debug.grpo.stages import Stages
 from rlvr_debug.processes import run_main
 from rlvr_debug.replay.record import Record
 from rlvr_debug.sampling.chat import Chat
-from rlvr_debug.trainers.base import Run
+from rlvr_debug.trainers import Run
 from rlvr_debug.trainers.protocol import RECORDED, Asked, save_trained
 from rlvr_debug.trainers.trl import options_of
 from rlvr_debug.trainers.trl.callback import Judge, RunRecorder

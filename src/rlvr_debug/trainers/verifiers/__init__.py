@@ -6,7 +6,7 @@ from typing import Any
 
 from rlvr_debug.causes import stage_of
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.trainers.base import Demands
+from rlvr_debug.trainers import Demands
 from rlvr_debug.trainers.program import Fields, ProgramTrainer
 from rlvr_debug.trainers.verifiers.fixes import faults_of_release, releases
 

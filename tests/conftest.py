@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from rlvr_debug.study.jobs import pin_kernels
+from rlvr_debug.study.digests import pin_kernels
 from tests.copies import again, project
 
 # what is compared with a study's bytes is computed as its jobs compute it; before torch is imported

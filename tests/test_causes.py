@@ -29,8 +29,8 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_yaml
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.replay.variants import segments_for
-from rlvr_debug.study.arms import runs
-from rlvr_debug.study.params import arm_of, load_params, value_of
+from rlvr_debug.study.arms import arm_of, runs, value_of
+from rlvr_debug.study.params import load_params
 from tests.study_file import overlaid, refused
 
 PARAMS = load_params(ROOT / "params.yaml")

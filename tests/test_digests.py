@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_debug.study import jobs
-from rlvr_debug.study.jobs import code_digest, code_of
+from rlvr_debug.study import digests
+from rlvr_debug.study.digests import code_digest, code_of
 from tests.shared import ran
 from tests.test_workflow import ROOT, Project, copy_finished, finished_mini
 
@@ -63,8 +63,8 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., st
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    monkeypatch.setattr(jobs, "_SOURCE", tmp_path / "src")
-    monkeypatch.setattr(jobs, "_ROOT", tmp_path)
+    monkeypatch.setattr(digests, "_SOURCE", tmp_path / "src")
+    monkeypatch.setattr(digests, "_ROOT", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def digest(*plug_ins: str) -> str:
@@ -76,7 +76,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., st
 
 
 def forget() -> None:
-    for cached in (jobs._read, jobs._known, jobs._modules, jobs._data, code_digest):
+    for cached in (digests._read, digests._known, digests._modules, digests._data, code_digest):
         cached.cache_clear()
 
 
@@ -90,7 +90,7 @@ def test_what_was_parsed_is_not_parsed_again_by_another_process(
 ) -> None:
     before = made_up("plug_in")
     with monkeypatch.context() as patched:
-        patched.setattr(jobs, "_parse", None)
+        patched.setattr(digests, "_parse", None)
         assert made_up("plug_in") == before
 
 
@@ -103,7 +103,7 @@ def test_digests_need_no_cache(
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     else:
-        jobs._cache().write_text(kept)
+        digests._cache().write_text(kept)
     assert made_up() == before
 
 
@@ -173,13 +173,13 @@ def test_a_job_that_judges_depends_on_no_code_that_checks(script: str) -> None:
 
 PLANNED = """
 import json, os, sys
-import rlvr_debug.study.jobs as jobs
+import rlvr_debug.study.digests as digests
 
-found, plain = [], jobs.code_digest
+found, plain = [], digests.code_digest
 def kept(*entries):
-    found.append([str(entries[0]), [str(file) for file in jobs.code_of(*entries)]])
+    found.append([str(entries[0]), [str(file) for file in digests.code_of(*entries)]])
     return plain(*entries)
-jobs.code_digest = kept
+digests.code_digest = kept
 try:
     from snakemake.cli import main
     main(sys.argv[1:])

@@ -13,10 +13,10 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.files import write_jsonl, write_text
 from rlvr_debug.study.arms import runs
-from rlvr_debug.study.folder import jobs_to_do
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import Measured, Rates, measured_runs, plan_text, planned, rates
+from rlvr_debug.study.running import jobs_to_do
 
 # a fixed design is planned without asking how many runs looks would choose
 PARAMS = replace(load_params(ROOT / "params.yaml"), design="fixed")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_debug.study.jobs import pin_kernels
+from rlvr_debug.study.digests import pin_kernels
 from tests.shared import ran
 
 ATEN, ONEDNN = "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"

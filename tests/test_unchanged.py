@@ -10,8 +10,9 @@ import pytest
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.environments.gsm8k import synthetic_gsm8k
 from rlvr_debug.files import read_json, read_table, write_json, write_jsonl
+from rlvr_debug.study.arms import filled
 from rlvr_debug.study.model import Params
-from rlvr_debug.study.params import filled, load_params
+from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import UNCHANGED, Study, resolve
 from rlvr_debug.trainers import SHADOW
 from rlvr_debug.trainers.own.training import train_run

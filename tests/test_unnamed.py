@@ -12,10 +12,10 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.report.answer import answer
-from rlvr_debug.study.arms import arms
+from rlvr_debug.study.arms import arms, filled
 from rlvr_debug.study.checks import check_references
 from rlvr_debug.study.model import Params
-from rlvr_debug.study.params import filled, load_params
+from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import Rates, planned
 from rlvr_debug.study.resolved import resolve
 from rlvr_debug.trainers import Run

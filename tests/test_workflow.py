@@ -20,8 +20,8 @@ import yaml
 
 from lab.results import KEPT
 from rlvr_debug.causes import hypothesis_names, load_hypothesis
-from rlvr_debug.study.folder import events_to
 from rlvr_debug.study.params import load_params
+from rlvr_debug.study.running import events_to
 from rlvr_debug.verdicts.decide import mechanism_of
 from rlvr_debug.verdicts.looks import Look, look_file, read_look, write_look
 from tests.shared import job_forks, once, ran

@@ -24,10 +24,18 @@ from rlvr_debug.replay.answer import first_answer
 from rlvr_debug.replay.finding import AGREES, DEVIATES, NOT_SEEN
 from rlvr_debug.study import running
 from rlvr_debug.study.arms import runs
-from rlvr_debug.study.folder import PROFILES, hold, jobs_to_do, last_run, profile, runs_to_do
+from rlvr_debug.study.folder import hold, last_run
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.plan import plan
-from rlvr_debug.study.running import tidy, unlock, unnamed
+from rlvr_debug.study.running import (
+    PROFILES,
+    jobs_to_do,
+    profile,
+    runs_to_do,
+    tidy,
+    unlock,
+    unnamed,
+)
 from snakemake_logger_plugin_rlvr_debug import LogHandler, LogHandlerSettings
 from tests.study_file import changed
 

@@ -26,8 +26,9 @@ from rlvr_debug.errors import InputError, hint
 from rlvr_debug.files import read_text
 from rlvr_debug.grpo.settings import STAGES, TrainingSettings
 from rlvr_debug.grpo.stages import Stages
+from rlvr_debug.study.arms import value_of
 from rlvr_debug.study.model import Params
-from rlvr_debug.study.params import load_params, value_of
+from rlvr_debug.study.params import load_params
 
 CASES = Path(__file__).with_name("cases.yaml")
 ROWS = "rows"

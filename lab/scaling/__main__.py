@@ -11,9 +11,10 @@ from pathlib import Path
 from lab.scaling.plan import gpu_lines
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.processes import run_main
-from rlvr_debug.study.folder import jobs_to_do, snakemake_command, study_folder
+from rlvr_debug.study.folder import study_folder
 from rlvr_debug.study.params import study_params
 from rlvr_debug.study.plan import is_real
+from rlvr_debug.study.running import jobs_to_do, snakemake_command
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from rlvr_debug.causes import variant_file, variant_names
 from rlvr_debug.environments import environment_names
 from rlvr_debug.files import read_yaml
 from rlvr_debug.jobs import Sampling, settings_digest
-from rlvr_debug.study.jobs import code_digest, set_up_jobs
+from rlvr_debug.study.digests import code_digest, set_up_jobs
 
 set_up_jobs()
 

@@ -96,9 +96,9 @@ def status(
 
 def _looks(overlay: Path | None, every_phase: bool) -> Callable[[], StudyStatus]:
     params, folder = shared.study_of(overlay, every_phase)
-    from rlvr_debug.study.folder import snakemake_command
     from rlvr_debug.study.plan import study_rates
     from rlvr_debug.study.resolved import resolve
+    from rlvr_debug.study.running import snakemake_command
     from rlvr_debug.study.status import study_status, to_do_now
 
     rates = study_rates(params, overlay)

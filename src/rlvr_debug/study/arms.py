@@ -8,15 +8,107 @@ import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rlvr_debug.blocks import told
-from rlvr_debug.causes import load_hypothesis, stage_of
+from rlvr_debug.causes import Intervention, Times, hypothesis_names, load_hypothesis, stage_of
 from rlvr_debug.causes.unnamed import BLOCKS, unnamed_slug
-from rlvr_debug.errors import typed
+from rlvr_debug.errors import InputError, hint
 from rlvr_debug.grpo.settings import TrainingSettings
-from rlvr_debug.study.model import Arm, Params, SeedsByDesign
+from rlvr_debug.study.model import Arm, Params, SeedsByDesign, TestedHypothesis
+from rlvr_debug.study.wrong import Wrong, check_budget, check_training
 from rlvr_debug.trainers import Run, load_trainer
+
+# --- interventions of causes as arms
+
+
+_DIGITS = 12  # of a product, so that 3 times 4e-4 is 1.2e-3
+
+
+def filled(params: Params, path: Path) -> Params:
+    """Return the parameters with every arm spelled out: `all`, a hypothesis without `arms`, and an arm `{}` are the causes' own."""
+    given = params.hypotheses
+    if isinstance(given, str):
+        given = {slug: TestedHypothesis() for slug in hypothesis_names()}
+    spelled = {
+        slug: replace(tested, arms=_spelled(params, slug, tested.arms, path))
+        for slug, tested in given.items()
+    }
+    return replace(params, hypotheses=spelled)
+
+
+def _spelled(
+    params: Params, slug: str, given: Mapping[str, Arm] | None, path: Path
+) -> Mapping[str, Arm]:
+    if slug not in hypothesis_names():
+        return given or {}  # the check of references names it
+    hypothesis = load_hypothesis(slug)
+    known = {arm.name: arm for arm in hypothesis.arms_on(params.trainer)}
+    case = params.own_case
+    if given is None:
+        needed, training = hypothesis.precondition, {**vars(params.training), **case.training}
+        # without its precondition only arms that swap stages are evidence
+        lacking = needed is not None and not training[needed.training]
+        return {
+            name: arm_of(arm, params)
+            for name, arm in known.items()
+            if _applies(arm, params) and not (lacking and arm.settings)
+        }
+    arms = {}
+    for name, arm in given.items():
+        own = arm == Arm()
+        if own and name not in known:
+            raise InputError(
+                f"{path}: key 'hypotheses.{slug}.arms.{name}' changes nothing, and the cause has no "
+                f"such arm; say what it changes in the case, or name an arm: {hint(name, known)}"
+            )
+        arms[name] = arm_of(known[name], params) if own else arm
+    return arms
+
+
+def _applies(arm: Intervention, params: Params) -> bool:
+    """Whether the study's environment has what the arm changes."""
+    weights = params.environments[params.environment].weights
+    changed = set(arm.rollouts.get("weights", ()))
+    return arm.environment != params.environment and changed <= set(weights)
+
+
+def arm_of(arm: Intervention, params: Params) -> Arm:
+    """Return the intervention as params.yaml would say it of this case; where stages cannot be swapped, only its settings are left."""
+    case = params.own_case
+    healthy = {
+        "training": vars(params.training),
+        "rollouts": vars(params.environments[params.environment]),
+        "options": params.options,
+    }
+    swap = () if arm.settings and params.trainer != "own" else arm.swap
+    changed: dict[str, Any] = {
+        kind: {
+            name: value_of(
+                value, getattr(case, kind).get(name, control.get(name)), control.get(name)
+            )
+            for name, value in getattr(arm, kind).items()
+        }
+        for kind, control in healthy.items()
+    }
+    return Arm(
+        environment=arm.environment, with_=arm.combined, swap=swap, faults=arm.faults, **changed
+    )
+
+
+def value_of(value: Any, case: Any, control: Any) -> Any:
+    """Return an intervention's value of one setting. case, control: what these have; None where they have none."""
+    if not isinstance(value, Times):
+        return value
+    if case is None:
+        return value.otherwise
+    factor = value.times
+    if not case:
+        case, factor = control, factor if value.of_zero is None else value.of_zero
+    product = float(f"{case * factor:.{_DIGITS}g}")
+    return round(product) if isinstance(case, int) else product
+
 
 # --- an arm's runs
 
@@ -216,65 +308,6 @@ def _unnamed(params: Params, case: Run, control: Run) -> Iterator[Run]:
 def _with_part(run: Run, part: Part, other: Mapping[Part, Any]) -> Run:
     kept = {each: value for each, value in _parts(run).items() if each != part}
     return _of_parts(run, kept | ({part: other[part]} if part in other else {}))
-
-
-# --- what an arm may not be
-
-
-class Wrong(Exception):
-    """What is wrong with a key. checks.check_references names the file."""
-
-    @classmethod
-    def value(cls, key: str, found: Any, expected: Any, arm: Run | None = None) -> "Wrong":
-        """Of a key that has a value which means nothing. arm: the one that has it, where only one may."""
-        place = f" in arm '{arm.arm}'" if arm else ""
-        return cls(f"key '{key}' is {found}{place}, expected {expected}")
-
-
-def check_budget(arm: Run, case: Run) -> None:
-    """Raise Wrong where the arm would win because it samples or trains more than the case."""
-    for name, value, allowed in (
-        ("steps", arm.training.steps, case.training.steps),
-        ("rollouts per step", arm.rollouts_per_step, case.rollouts_per_step),
-        ("num_iterations", arm.training.num_iterations, case.training.num_iterations),
-    ):
-        if arm.hypothesis and value > allowed:
-            raise Wrong(
-                f"arm '{arm.arm}' of {arm.hypothesis} has {value} {name}, expected at most "
-                f"the case's {allowed}: an arm with a larger budget shows nothing"
-            )
-
-
-# the KL comes off the sum of the parts, and the loss has no term of it that a ratio could weight
-_FOR_KL_IN_REWARD = {
-    "multi_objective_aggregation": "sum_then_normalize",
-    "use_bias_correction_kl": False,
-}
-
-
-def check_training(arm: Run, processes: int) -> None:
-    """Raise Wrong where settings of the arm mean nothing together."""
-    training, batch = arm.training, arm.rollouts_per_step
-    parts = training.gradient_accumulation_steps
-    if parts > batch:
-        most = f"at most a batch's {batch} rollouts"
-        raise Wrong.value("training.gradient_accumulation_steps", parts, most, arm)
-    # a repair of the adapter alone has no counterpart in a control without one
-    no_adapter = not training.lora_r and arm.design != "alone"
-    if no_adapter and training.lora_alpha != TrainingSettings.lora_alpha:
-        right = f"{TrainingSettings.lora_alpha} with lora_r 0: full fine-tuning has no adapter"
-        raise Wrong.value("training.lora_alpha", training.lora_alpha, right, arm)
-    if training.kl_place == "reward":
-        for key, needed in _FOR_KL_IN_REWARD.items():
-            if (value := getattr(training, key)) != needed:
-                right = f"{typed(needed)} with kl_place reward"
-                raise Wrong.value(f"training.{key}", typed(value), right, arm)
-    # every process has as many sequences as any other
-    if batch % processes:
-        raise Wrong(
-            f"key 'launch.processes' is {processes}, expected a divisor of a batch's {batch} "
-            f"rollouts in arm '{arm.arm}'"
-        )
 
 
 def _means_something(arm: Run, case: Run, params: Params) -> bool:

@@ -15,16 +15,9 @@ from rlvr_debug.grpo.settings import STAGES
 from rlvr_debug.models.architectures import architecture_of, config_of
 from rlvr_debug.models.places import base_model
 from rlvr_debug.serving.vllm import RANKS, why_not_reloaded
-from rlvr_debug.study.arms import (
-    Wrong,
-    arms,
-    check_budget,
-    check_training,
-    interventions,
-    runs,
-    stages_of,
-)
+from rlvr_debug.study.arms import arms, interventions, runs, stages_of
 from rlvr_debug.study.model import HEALTHY, Arm, Params
+from rlvr_debug.study.wrong import Wrong, check_budget, check_training
 from rlvr_debug.trainers import Demands, Trainer, load_trainer
 from rlvr_debug.venvs import venv_names
 

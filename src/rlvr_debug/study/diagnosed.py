@@ -15,9 +15,9 @@ from rlvr_debug.diagnosis.rank import Diagnosis
 from rlvr_debug.errors import InputError, short
 from rlvr_debug.files import replacing, taken
 from rlvr_debug.logs.log import Log
-from rlvr_debug.study.arms import trained_runs, unmapped
+from rlvr_debug.study.arms import arm_of, trained_runs, unmapped
 from rlvr_debug.study.model import Case, Params
-from rlvr_debug.study.params import arm_of, default_file, load_params, overlaid, parse_params
+from rlvr_debug.study.params import default_file, load_params, overlaid, parse_params
 from rlvr_debug.trainers import load_trainer, trainer_names
 from rlvr_debug.trainers.trl import FIELDS
 

@@ -1,23 +1,19 @@
-"""A study's working directory: where it is, who holds it, who is at work there, and the Snakemake that runs in it."""
+"""A study's working directory: where it is, who holds it, and who is at work there."""
 
 import fcntl
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import Any, TextIO
+from tempfile import NamedTemporaryFile
+from typing import TextIO
 
 import psutil
 
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.errors import InputError
-from rlvr_debug.files import read_jsonl
-from rlvr_debug.processes import output_of
 from rlvr_debug.study.model import Params
 
 # of data/, where a user's own files may lie, what a study makes of them
@@ -105,92 +101,3 @@ def _snakemakes(folder: Path) -> Iterator[psutil.Process]:
         runs_snakemake = any(Path(word).name == "snakemake" for word in words)
         if runs_snakemake and process.info["cwd"] == str(folder.resolve()):
             yield process
-
-
-# --- Snakemake in it
-
-
-PROFILES = ROOT / "workflow" / "profiles"
-
-
-def profile(name: str) -> str:
-    """Return what SNAKEMAKE_PROFILE has to be for one of workflow/profiles, or for a user's own by its path."""
-    if name == "default":
-        return "none"  # Snakemake finds that by itself, and adds others to it
-    for place in (PROFILES / name, Path(name)):
-        if place.is_file() or any(place.glob("*.yaml")):
-            return str(place.resolve())
-    known = ", ".join(sorted(path.name for path in PROFILES.iterdir()))
-    raise InputError(f"profile {name!r}: expected {known}, or the path of a profile of your own")
-
-
-def core_count(given: str) -> int:
-    """Return how many cores a --cores means. Raises InputError for what is no number and not `all`."""
-    if given == "all":
-        return os.cpu_count() or 1
-    if not given.isdecimal() or int(given) < 1:
-        raise InputError(f"--cores: found '{given}', expected all or a number of at least 1")
-    return int(given)
-
-
-def snakemake_command(
-    folder: Path, overlay: Path | None, every_phase: bool = False, cores: str | None = "all"
-) -> list[str]:
-    """Return the words that start Snakemake on this study; cores: None leaves them to profiles."""
-    config = [f"overlay={os.path.relpath(overlay, folder)}"] if overlay else []
-    config += ["phases=all"] if every_phase else []
-    return [
-        # --config takes all words up to the next option, so that it cannot stand last
-        *(sys.executable, "-m", "snakemake", *(["--config", *config] if config else [])),
-        *(["--cores", cores] if cores else []),
-        *("--snakefile", str(ROOT / "workflow" / "Snakefile")),
-        *("--directory", str(folder)),
-    ]
-
-
-def events_to(place: str) -> list[str]:
-    """Return the options by which Snakemake writes its events, as lines of JSON, to a file or pipe."""
-    return ["--logger", "rlvr-debug", "--logger-rlvr-debug-events", place]
-
-
-def jobs_to_do(folder: Path, command: list[str]) -> dict[str, int]:
-    """Return how many jobs of each rule this command would run now; later phases count once they are decided."""
-    jobs: dict[str, int] = {}
-    # no rules, no progress: the counts are all that is asked for
-    for event in _dry_run(folder, [*command, "--quiet", "rules", "progress"]):
-        if event["event"] == "run_info":
-            jobs = event["stats"]
-    return {rule: count for rule, count in jobs.items() if rule not in ("all", "total")}
-
-
-def runs_to_do(folder: Path, command: list[str]) -> set[tuple[str, str]]:
-    """Return rule and name (environment/arm/seed) of each training and its evaluation that would run now."""
-    jobs = set()
-    for event in _dry_run(folder, command):
-        if event["event"] == "job_info" and event["rule_name"] in ("train", "evaluate_run"):
-            job = event["wildcards"]
-            jobs.add((event["rule_name"], f"{job['environment']}/{job['arm']}/{job['seed']}"))
-    return jobs
-
-
-def _dry_run(folder: Path, command: list[str]) -> list[dict[str, Any]]:
-    with TemporaryDirectory() as place, _left_as_it_was(folder):
-        events = Path(place, "events")
-        events.touch()
-        output_of([*command, "--dry-run", *events_to(str(events))], "snakemake --dry-run")
-        return [event for _, event in read_jsonl(events)]
-
-
-@contextmanager
-def _left_as_it_was(folder: Path) -> Iterator[None]:
-    """Remove the folders that Snakemake makes to look, unless the study has been begun meanwhile."""
-    own = folder / ".snakemake"
-    was_there, was_own = folder.is_dir(), own.is_dir()
-    try:
-        yield
-    finally:
-        if not was_own and not last_run(folder)[0]:
-            shutil.rmtree(own, ignore_errors=True)
-        if not was_there:
-            with suppress(OSError):  # a run's files are in it
-                folder.rmdir()

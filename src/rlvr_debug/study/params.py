@@ -5,7 +5,7 @@ model.py has every key with its description and default.
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,18 @@ from typing import Any
 import yaml
 
 from rlvr_debug.blocks import checked, told
-from rlvr_debug.causes import Intervention, Times, hypothesis_names, load_hypothesis
+from rlvr_debug.causes import hypothesis_names
 from rlvr_debug.checkout import ROOT, checkout, has_checkout
 from rlvr_debug.environments import environment_names, settings_of
 from rlvr_debug.errors import InputError, hint, typed
 from rlvr_debug.files import read_text, write_text
+from rlvr_debug.study.arms import filled
 from rlvr_debug.study.checks import check_references
-from rlvr_debug.study.model import Arm, Params, TestedHypothesis
+from rlvr_debug.study.model import Params
 
 Raw = dict[str, Any]
+
+ALL = "all"  # of hypotheses: every cause
 
 # in the sources a link to the checkout's params.yaml, in a wheel a copy of it
 _SHIPPED = Path(__file__).with_name("params.yaml")
@@ -177,94 +180,3 @@ def _check_removals(base: Raw, over: Raw, above: str, path: Path) -> None:
         if isinstance(value, dict) and (above or key in base):
             below = base.get(key)
             _check_removals(below if isinstance(below, dict) else {}, value, f"{full}.", path)
-
-
-# --- interventions of causes as arms
-
-
-ALL = "all"
-_DIGITS = 12  # of a product, so that 3 times 4e-4 is 1.2e-3
-
-
-def filled(params: Params, path: Path) -> Params:
-    """Return the parameters with every arm spelled out: `all`, a hypothesis without `arms`, and an arm `{}` are the causes' own."""
-    given = params.hypotheses
-    if isinstance(given, str):
-        given = {slug: TestedHypothesis() for slug in hypothesis_names()}
-    spelled = {
-        slug: replace(tested, arms=_spelled(params, slug, tested.arms, path))
-        for slug, tested in given.items()
-    }
-    return replace(params, hypotheses=spelled)
-
-
-def _spelled(
-    params: Params, slug: str, given: Mapping[str, Arm] | None, path: Path
-) -> Mapping[str, Arm]:
-    if slug not in hypothesis_names():
-        return given or {}  # the check of references names it
-    hypothesis = load_hypothesis(slug)
-    known = {arm.name: arm for arm in hypothesis.arms_on(params.trainer)}
-    case = params.own_case
-    if given is None:
-        needed, training = hypothesis.precondition, {**vars(params.training), **case.training}
-        # without its precondition only arms that swap stages are evidence
-        lacking = needed is not None and not training[needed.training]
-        return {
-            name: arm_of(arm, params)
-            for name, arm in known.items()
-            if _applies(arm, params) and not (lacking and arm.settings)
-        }
-    arms = {}
-    for name, arm in given.items():
-        own = arm == Arm()
-        if own and name not in known:
-            raise InputError(
-                f"{path}: key 'hypotheses.{slug}.arms.{name}' changes nothing, and the cause has no "
-                f"such arm; say what it changes in the case, or name an arm: {hint(name, known)}"
-            )
-        arms[name] = arm_of(known[name], params) if own else arm
-    return arms
-
-
-def _applies(arm: Intervention, params: Params) -> bool:
-    """Whether the study's environment has what the arm changes."""
-    weights = params.environments[params.environment].weights
-    changed = set(arm.rollouts.get("weights", ()))
-    return arm.environment != params.environment and changed <= set(weights)
-
-
-def arm_of(arm: Intervention, params: Params) -> Arm:
-    """Return the intervention as params.yaml would say it of this case; where stages cannot be swapped, only its settings are left."""
-    case = params.own_case
-    healthy = {
-        "training": vars(params.training),
-        "rollouts": vars(params.environments[params.environment]),
-        "options": params.options,
-    }
-    swap = () if arm.settings and params.trainer != "own" else arm.swap
-    changed: dict[str, Any] = {
-        kind: {
-            name: value_of(
-                value, getattr(case, kind).get(name, control.get(name)), control.get(name)
-            )
-            for name, value in getattr(arm, kind).items()
-        }
-        for kind, control in healthy.items()
-    }
-    return Arm(
-        environment=arm.environment, with_=arm.combined, swap=swap, faults=arm.faults, **changed
-    )
-
-
-def value_of(value: Any, case: Any, control: Any) -> Any:
-    """Return an intervention's value of one setting. case, control: what these have; None where they have none."""
-    if not isinstance(value, Times):
-        return value
-    if case is None:
-        return value.otherwise
-    factor = value.times
-    if not case:
-        case, factor = control, factor if value.of_zero is None else value.of_zero
-    product = float(f"{case * factor:.{_DIGITS}g}")
-    return round(product) if isinstance(case, int) else product

@@ -15,11 +15,11 @@ from rlvr_debug.checkout import ROOT
 from rlvr_debug.files import read_jsonl, read_table, read_yaml
 from rlvr_debug.models.architectures import architecture_of
 from rlvr_debug.study.arms import hypotheses_of, runs, trained_runs, unmapped
-from rlvr_debug.study.folder import core_count, jobs_to_do, snakemake_command, study_folder
+from rlvr_debug.study.folder import study_folder
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import study_params
 from rlvr_debug.study.resolved import resolve
-from rlvr_debug.study.running import check_rows
+from rlvr_debug.study.running import check_rows, core_count, jobs_to_do, snakemake_command
 from rlvr_debug.trainers import Run
 from rlvr_debug.verdicts.looks import LARGEST, NOTHING, Looked, run_out
 from rlvr_debug.verdicts.rule import ABSENT, PRESENT

@@ -1,4 +1,4 @@
-"""A study run by Snakemake in its own working directory, held for one run at a time."""
+"""A study run by Snakemake in its own working directory, held for one run at a time: to its end, or only to say what is to do."""
 
 import json
 import os
@@ -8,10 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Literal
 
 import psutil
@@ -19,18 +19,10 @@ import psutil
 from rlvr_debug.blocks import told
 from rlvr_debug.checkout import ROOT
 from rlvr_debug.data.prepare import read_splits, rooted
-from rlvr_debug.files import written_since
+from rlvr_debug.errors import InputError
+from rlvr_debug.files import read_jsonl, written_since
 from rlvr_debug.processes import failure, git, output_of
-from rlvr_debug.study.folder import (
-    WRITTEN,
-    core_count,
-    events_to,
-    hold,
-    nobody_works_in,
-    profile,
-    snakemake_command,
-    study_folder,
-)
+from rlvr_debug.study.folder import WRITTEN, hold, last_run, nobody_works_in, study_folder
 from rlvr_debug.study.model import Params
 from rlvr_debug.study.params import load_params
 from rlvr_debug.study.resolved import resolve
@@ -210,6 +202,95 @@ def check_rows(params: Params, root: Path, asks_hub: bool) -> None:
     for environment, settings in params.data.items():
         if settings.source == "jsonl" or (settings.source == "hub" and asks_hub):
             read_splits(environment, rooted(told(settings), root))
+
+
+# --- how Snakemake is started, and what it would do
+
+
+PROFILES = ROOT / "workflow" / "profiles"
+
+
+def profile(name: str) -> str:
+    """Return what SNAKEMAKE_PROFILE has to be for one of workflow/profiles, or for a user's own by its path."""
+    if name == "default":
+        return "none"  # Snakemake finds that by itself, and adds others to it
+    for place in (PROFILES / name, Path(name)):
+        if place.is_file() or any(place.glob("*.yaml")):
+            return str(place.resolve())
+    known = ", ".join(sorted(path.name for path in PROFILES.iterdir()))
+    raise InputError(f"profile {name!r}: expected {known}, or the path of a profile of your own")
+
+
+def core_count(given: str) -> int:
+    """Return how many cores a --cores means. Raises InputError for what is no number and not `all`."""
+    if given == "all":
+        return os.cpu_count() or 1
+    if not given.isdecimal() or int(given) < 1:
+        raise InputError(f"--cores: found '{given}', expected all or a number of at least 1")
+    return int(given)
+
+
+def snakemake_command(
+    folder: Path, overlay: Path | None, every_phase: bool = False, cores: str | None = "all"
+) -> list[str]:
+    """Return the words that start Snakemake on this study; cores: None leaves them to profiles."""
+    config = [f"overlay={os.path.relpath(overlay, folder)}"] if overlay else []
+    config += ["phases=all"] if every_phase else []
+    return [
+        # --config takes all words up to the next option, so that it cannot stand last
+        *(sys.executable, "-m", "snakemake", *(["--config", *config] if config else [])),
+        *(["--cores", cores] if cores else []),
+        *("--snakefile", str(ROOT / "workflow" / "Snakefile")),
+        *("--directory", str(folder)),
+    ]
+
+
+def events_to(place: str) -> list[str]:
+    """Return the options by which Snakemake writes its events, as lines of JSON, to a file or pipe."""
+    return ["--logger", "rlvr-debug", "--logger-rlvr-debug-events", place]
+
+
+def jobs_to_do(folder: Path, command: list[str]) -> dict[str, int]:
+    """Return how many jobs of each rule this command would run now; later phases count once they are decided."""
+    jobs: dict[str, int] = {}
+    # no rules, no progress: the counts are all that is asked for
+    for event in _dry_run(folder, [*command, "--quiet", "rules", "progress"]):
+        if event["event"] == "run_info":
+            jobs = event["stats"]
+    return {rule: count for rule, count in jobs.items() if rule not in ("all", "total")}
+
+
+def runs_to_do(folder: Path, command: list[str]) -> set[tuple[str, str]]:
+    """Return rule and name (environment/arm/seed) of each training and its evaluation that would run now."""
+    jobs = set()
+    for event in _dry_run(folder, command):
+        if event["event"] == "job_info" and event["rule_name"] in ("train", "evaluate_run"):
+            job = event["wildcards"]
+            jobs.add((event["rule_name"], f"{job['environment']}/{job['arm']}/{job['seed']}"))
+    return jobs
+
+
+def _dry_run(folder: Path, command: list[str]) -> list[dict[str, Any]]:
+    with TemporaryDirectory() as place, _left_as_it_was(folder):
+        events = Path(place, "events")
+        events.touch()
+        output_of([*command, "--dry-run", *events_to(str(events))], "snakemake --dry-run")
+        return [event for _, event in read_jsonl(events)]
+
+
+@contextmanager
+def _left_as_it_was(folder: Path) -> Iterator[None]:
+    """Remove the folders that Snakemake makes to look, unless the study has been begun meanwhile."""
+    own = folder / ".snakemake"
+    was_there, was_own = folder.is_dir(), own.is_dir()
+    try:
+        yield
+    finally:
+        if not was_own and not last_run(folder)[0]:
+            shutil.rmtree(own, ignore_errors=True)
+        if not was_there:
+            with suppress(OSError):  # a run's files are in it
+                folder.rmdir()
 
 
 # --- what is not needed any more

@@ -13,9 +13,10 @@ from rlvr_debug.errors import InputError
 from rlvr_debug.files import read_jsonl, written_since
 from rlvr_debug.grpo.settings import SMOOTHED
 from rlvr_debug.processes import failure
-from rlvr_debug.study.folder import last_run, runs_to_do
+from rlvr_debug.study.folder import last_run
 from rlvr_debug.study.plan import Rates, is_real, seconds_of
 from rlvr_debug.study.resolved import Study
+from rlvr_debug.study.running import runs_to_do
 from rlvr_debug.trainers import Run
 
 State = Literal[

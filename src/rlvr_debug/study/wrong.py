@@ -1,4 +1,4 @@
-"""What is wrong with parameters, as an error; and what an arm may not be: settings that mean nothing together, a larger budget."""
+"""What an arm may not be: one of settings that mean nothing together, or of a larger budget; and the error that says so."""
 
 from typing import Any
 

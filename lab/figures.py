@@ -141,7 +141,7 @@ def _blind(name: str, mode: str) -> str:
 
 def right_table() -> str:
     """Return README's table: how often each command is right, and how often it blames a healthy run, on each set."""
-    kinds, first, _, blamed = _mistakes()["held out, without them"][:4]
+    kinds, first, _, blamed = _mistakes()["held out: neither"][:4]
     ours = f"runs with {kinds} kinds of mistake that it was never tuned on"
     diagnosed = [[ours, f"the cause of {first}", blamed], *_publicly()]
     parts = {"`diagnose`": diagnosed, "`check`": _outsiders(), "a study": _studied()}

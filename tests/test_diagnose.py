@@ -74,7 +74,9 @@ PLANTED: Mapping[str, tuple[str, str, float]] = {
     "dead groups": ("dead_groups", "group-construction", 0.95),
     "truncation": ("truncated", "context-truncation", 0.95),
     "no learning rate": ("learning_rate", "optimizer-no-op", 0.0),
-    "KL blow-up": ("kl", "kl-penalty", 1e4),
+    "KL blow-up": ("kl", "kl-penalty", 10.0),
+    # from the first row on, of which no reference is the reason
+    "KL of tokens that the policy would not write": ("kl", "hidden-context", 1e4),
     "large gradients": ("grad_norm", "gradient-explosion", 1e4),
     # of another context and another sequence no log tells which
     "sampler off": ("sampler_gap", "hidden-context sequence-mismatch", 1.4),

@@ -2,7 +2,7 @@
 
     python -m benchmarks.mistakes.fit
 
-Kinds of the held-out fold, and the second runs of known kinds, have no part in it: score.py counts on them.
+Kinds of the held-out fold, second runs of known kinds, and others' logs have no part in it: score.py counts on them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import numpy as np
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.mistakes.kinds import AGAIN, HELD_OUT, load_kinds
-from benchmarks.mistakes.score import HAVE, log_of, read_lines
+from benchmarks.mistakes.score import HAVE, fitted_on, kind_of, log_of, read_lines
 from rlvr_debug.diagnosis.checks import WEIGHTS, features, run_checks
 from rlvr_debug.diagnosis.rank import reward_rises
 from rlvr_debug.files import write_json
@@ -27,14 +26,13 @@ def fitted(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
     A kind counts once, however many runs it has.
     """
-    kinds = load_kinds()
     told, right, names = [], [], []
     for line in lines:
         for has in HAVE:
             log = log_of(line, has)
             for slug, found in features(run_checks(log), reward_rises(log)).items():
                 told.append(found)
-                right.append(slug in kinds[line["kind"]].causes)
+                right.append(slug in kind_of(line).causes)
                 names.append(line["kind"])
     counts = {name: names.count(name) for name in names}
     weight = np.array([1 / counts[name] for name in names])
@@ -48,8 +46,7 @@ def fitted(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
-    kinds = load_kinds()
-    known = [x for x in read_lines() if kinds[x["kind"]].fold != HELD_OUT and x["run"] < AGAIN]
+    known = [x for x in read_lines() if fitted_on(kind_of(x), x["run"])]
     write_json(WEIGHTS, fitted(known))
     print(f"{WEIGHTS}: fitted on {len(known)} logs of {len({x['kind'] for x in known})} kinds")
 

@@ -15,6 +15,8 @@ HERE = Path(__file__).parent
 FOLDS = 3
 # whose kinds nobody looked at when checks and their bounds were made; those of the others were
 HELD_OUT = 2
+# the fold of what others planted, on which nothing was set either
+OTHERS = 3
 # the number of a known kind's first run under another seed, on which no bound and no weight was set
 AGAIN = 100
 
@@ -62,9 +64,3 @@ def _settings(of_all: Mapping[str, Any], of_one: Mapping[str, Any]) -> dict[str,
             found[_TOLD["trl"].get(name, name)] = value
     has_turns = "musique" in (of_all.get("environment"), of_one.get("environment"))
     return {n: v for n, v in found.items() if not (has_turns and n == "max_completion_length")}
-
-
-# area of each cause: what a user would look into first
-AREAS: Mapping[str, str] = {
-    cause: area for area, causes in _TOLD["areas"].items() for cause in causes
-}

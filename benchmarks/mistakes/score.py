@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.mistakes.kinds import AGAIN, AREAS, HELD_OUT, HERE, Kind, load_kinds
+from benchmarks.mistakes.kinds import AGAIN, HELD_OUT, HERE, OTHERS, Kind, load_kinds
 from lab.tables import markdown
 from rlvr_debug.diagnosis.checks import STANDS_OUT
 from rlvr_debug.diagnosis.rank import diagnose_log
@@ -26,7 +26,8 @@ from rlvr_debug.files import write_text
 from rlvr_debug.logs.log import Log, make_log
 from rlvr_debug.logs.structured import Rows
 
-LOGS = HERE / "logs.jsonl.gz"
+# ours, and those of authors who knew the names of causes alone
+LOGS = (HERE / "logs.jsonl.gz", HERE / "others.jsonl.gz")
 RESULTS = HERE / "results.md"
 RELIABILITY = HERE / "reliability.md"
 _EDGES = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 1.01)
@@ -58,10 +59,6 @@ class Answer:
     def first(self) -> bool:
         return self.named in self.kind.causes
 
-    @property
-    def area(self) -> bool:
-        return bool(self.named) and AREAS.get(self.named) in {AREAS[c] for c in self.kind.causes}
-
 
 @dataclass(frozen=True)
 class Score:
@@ -73,7 +70,6 @@ class Score:
 
     kinds: int
     first: tuple[float, float, float]
-    area: tuple[float, float, float]
     silent: float
     healthy: int
     blamed: int
@@ -81,8 +77,18 @@ class Score:
 
 
 def read_lines() -> list[dict[str, Any]]:
-    with gzip.open(LOGS, "rt", encoding="utf-8") as stream:
-        return [json.loads(line) for line in stream]
+    found = []
+    for path in LOGS:
+        with gzip.open(path, "rt", encoding="utf-8") as stream:
+            found += [json.loads(line) for line in stream]
+    return found
+
+
+def kind_of(line: Mapping[str, Any]) -> Kind:
+    """Return the kind of a line; one of others says itself what is right."""
+    if "causes" in line:
+        return Kind(line["kind"], tuple(line["causes"]), OTHERS, (line["settings"],))
+    return load_kinds()[line["kind"]]
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,7 @@ class Has:
     settings: bool = False
 
     def __str__(self) -> str:
-        found = ["the sampler's log-probabilities"] * self.sampler + ["settings"] * self.settings
-        return f"with {' and '.join(found)}" if found else "without either"
+        return " and ".join(["sampler"] * self.sampler + ["settings"] * self.settings) or "neither"
 
 
 HAVE = tuple(Has(sampler, settings) for sampler in (True, False) for settings in (True, False))
@@ -110,18 +115,17 @@ def log_of(line: Mapping[str, Any], has: Has = HAVE[1]) -> Log:
     if line["completions"]:
         found.append(Rows("JSONL", line["completions"]))
     log = make_log(f"{line['kind']}-{line['run']}", found)
-    kind = load_kinds()[line["kind"]]
-    return replace(log, settings=kind.settings_of(line["run"])) if has.settings else log
+    settings = kind_of(line).settings_of(line["run"])
+    return replace(log, settings=settings) if has.settings else log
 
 
 def answers(lines: Iterable[Mapping[str, Any]], has: Has = HAVE[1]) -> list[Answer]:
-    kinds = load_kinds()
     found = []
     for line in lines:
         diagnosed = diagnose_log(log_of(line, has))
         said = tuple((each.slug, each.probability) for each in diagnosed.ranked)
         checks = tuple(",".join(each.checks) for each in diagnosed.ranked)
-        found.append(Answer(kinds[line["kind"]], line["run"], said, checks, diagnosed.learns))
+        found.append(Answer(kind_of(line), line["run"], said, checks, diagnosed.learns))
     return found
 
 
@@ -132,7 +136,6 @@ def score(found: Sequence[Answer]) -> Score:
     return Score(
         len({each.kind.name for each in mistaken}),
         _share(mistaken, lambda a: a.first),
-        _share(mistaken, lambda a: a.area),
         _share(mistaken, lambda a: not a.named)[0],
         len(healthy),
         sum(bool(each.named) for each in healthy),
@@ -157,36 +160,41 @@ def row(what: str, answered: Sequence[Answer]) -> str:
     """Return a row of the table."""
     found = score(answered)
     kinds, of_failing = found.failing
-    first, area, failing = (
-        f"{mean:.0%} [{low:.0%}, {high:.0%}]"
-        for mean, low, high in (found.first, found.area, of_failing)
+    first, failing = (
+        f"{mean:.0%} [{low:.0%}, {high:.0%}]" for mean, low, high in (found.first, of_failing)
     )
     blamed, other = f"{found.blamed} of {found.healthy}", 1 - found.first[0] - found.silent
     rest = (blamed, f"{found.silent:.0%}", f"{other:.0%}", f"{failing} of {kinds}")
-    return f"| {' | '.join((what, str(found.kinds), first, area, *rest))} |"
+    return f"| {' | '.join((what, str(found.kinds), first, *rest))} |"
 
 
 def table(found: Mapping[Has, Sequence[Answer]]) -> str:
     """Return the page's table. found: by what the logs have, answers to all of them."""
-    columns = "logs | kinds | cause first | its area | healthy runs blamed | no cause stands out"
+    columns = "logs | kinds | cause first | healthy runs blamed | no cause stands out"
     rows = [markdown(f"{columns} | another first | cause first where no reward rises", [])]
-    for said, part in _PARTS.items():
-        # of the others the most and the least is enough
-        for has in HAVE if said == "held out" else (HAVE[0], HAVE[-1]):
-            rows.append(row(f"{said}, {has}", [each for each in found[has] if part(each)]))
+    for said, (part, have) in _PARTS.items():
+        for has in have:
+            rows.append(row(f"{said}: {has}", [each for each in found[has] if part(each)]))
     return "\n".join(rows) + "\n"
 
 
-_PARTS: Mapping[str, Callable[[Answer], bool]] = {
-    "held out": lambda each: each.kind.fold == HELD_OUT,
-    "new runs of known kinds": lambda each: each.run >= AGAIN,
-    "fitted on these": lambda each: each.kind.fold != HELD_OUT and each.run < AGAIN,
+# parts of the logs, and what they have
+_PARTS: Mapping[str, tuple[Callable[[Answer], bool], Sequence[Has]]] = {
+    "by others": (lambda each: each.kind.fold == OTHERS, HAVE[2:]),
+    "held out": (lambda each: each.kind.fold == HELD_OUT, HAVE),
+    "new runs of known kinds": (lambda each: each.run >= AGAIN, (HAVE[0], HAVE[-1])),
+    "fitted on these": (lambda each: fitted_on(each.kind, each.run), (HAVE[0], HAVE[-1])),
 }
+
+
+def fitted_on(kind: Kind, run: int) -> bool:
+    """Return whether bounds and weights were set on such a run."""
+    return kind.fold < HELD_OUT and run < AGAIN
 
 
 def reliability(found: Iterable[Answer]) -> str:
     """Return how often the first cause is right by the probability that is printed of it, over logs that nothing was fitted on."""
-    unseen = [x for x in found if x.said and not _PARTS["fitted on these"](x)]
+    unseen = [x for x in found if x.said and not fitted_on(x.kind, x.run)]
     rows = []
     for low, high in pairwise(_EDGES):
         these = [each for each in unseen if low <= each.said[0][1] < high]
@@ -198,11 +206,11 @@ def reliability(found: Iterable[Answer]) -> str:
 
 
 def said_of(found: Sequence[Answer]) -> list[str]:
-    """Return a line for each log: + right, ~ its area, . silent, - wrong, and the first causes with their checks."""
+    """Return a line for each log: + right, . silent, - wrong, and the first causes with their checks."""
     lines = []
     for each in found:
         right = each.first if each.kind.causes else not each.named
-        mark = "+" if right else "~" if each.area else "-" if each.named else "."
+        mark = "+" if right else "-" if each.named else "."
         pairs = [f"{s} {p:.0%} ({c})" for (s, p), c in zip(each.said, each.checks, strict=True)]
         lines.append(f"{mark} {each.kind.name} {each.run}: {'; '.join(pairs[:3]) or 'nothing'}")
     return lines
@@ -215,9 +223,9 @@ def main() -> None:
     parser.add_argument("--settings", action="store_true", help="there: beside their settings")
     parser.add_argument("--write", action="store_true", help="the tables beside this file")
     args = parser.parse_args()
-    lines, kinds = read_lines(), load_kinds()
+    lines = read_lines()
     if args.fold:
-        asked = [line for line in lines if kinds[line["kind"]].fold in args.fold]
+        asked = [line for line in lines if kind_of(line).fold in args.fold]
         print(*said_of(answers(asked, Has(not args.trl, args.settings))), sep="\n")
         return
     found = {has: answers(lines, has) for has in HAVE}

@@ -225,8 +225,9 @@ _ALIKE = 2.5  # ratios within this factor of their median agree
 _AGREE = 0.6  # of the rows
 _FIRST_NORM = 10.0
 _NOT_MEANT = 3.0  # a weight that nobody asks for where the policy moves
-_NOT_ASKED = 10.0  # times the weight that the settings give it
 MOVES = 5e-3  # nats: a policy that the KL does not hold
+# nats per token that no policy has over what it samples: the estimate is the mean of exp(x) - x - 1, and its exp(x) is 1
+NOT_ITS_OWN = 20.0
 
 
 def rows_of(log: Log) -> tuple[Array, Array]:
@@ -258,14 +259,13 @@ def shown_weight(log: Log) -> float | None:
 def loss_is_large(log: Log, weight: float) -> bool:
     """Return whether all of the loss is too large, and not the weight of the KL in it.
 
-    The gradient is large in the first row, where policy and reference are one and the KL adds nothing, or the KL is given
-    a far smaller weight; and the policy moves under a weight that would hold it.
+    The gradient is large in the first row, where policy and reference are one and the KL adds nothing, and the policy
+    moves under a weight that would hold it.
     """
     kl, _ = rows_of(log)
-    norms, given = log.series("grad_norm"), log.argument("beta")
+    norms = log.series("grad_norm")
     at_first = norms.size > 0 and float(norms[0]) >= _FIRST_NORM
-    not_asked = given is not None and weight > _NOT_ASKED * given
-    return (at_first or not_asked) and weight > _NOT_MEANT and MOVES <= late(kl) < 1
+    return at_first and weight > _NOT_MEANT and MOVES <= late(kl) < 1
 
 
 # --- the distance of sampler and trainer, by whatever a log has of it

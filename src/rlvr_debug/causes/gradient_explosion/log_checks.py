@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, MILD, STOPS, Reading, graded, late, spoken_of, trend
-from rlvr_debug.causes.readings import ORDINARY, beyond, kl_weight
+from rlvr_debug.causes.readings import NOT_ITS_OWN, ORDINARY, beyond, kl_weight
 from rlvr_debug.logs.log import Array, Log
 
 _WORDS = {"grad_norm": "gradient norm", "loss": "loss", "kl": "KL"}
@@ -134,7 +134,8 @@ def kl_runs_away(log: Log) -> Reading | None:
     rewards = trend(log.series("reward"))
     # what earns more and more may well go far
     earns = rewards is not None and rewards.rises
-    away = far >= _FAR and weight is not None and 0 <= weight <= ORDINARY and not earns
+    is_far = _FAR <= far < NOT_ITS_OWN
+    away = is_far and weight is not None and 0 <= weight <= ORDINARY and not earns
     values = {"late": far, "weight": weight or 0.0, "row": first}
     return Reading(LARGE if away else 0, values, 1.0)
 

@@ -7,6 +7,7 @@ import numpy as np
 from rlvr_debug.causes.check import LARGE, MILD, Reading, correlation, graded, late
 from rlvr_debug.causes.readings import (
     MOVES,
+    NOT_ITS_OWN,
     ORDINARY,
     beyond,
     loss_is_large,
@@ -21,6 +22,8 @@ _REWARDED = 0.02  # weight below 0 by which the loss pays for a KL
 _BELOW = 1e-4
 _NEGATIVE = 0.2
 _TOGETHER = 0.7  # correlation of loss and KL from step to step
+_SURELY = 0.9
+_FAR_ABOVE = 10  # times the weight that the settings give the KL
 _BETA = {LARGE: ORDINARY}
 
 
@@ -38,17 +41,23 @@ def kl_at_first(log: Log) -> Reading | None:
     first = float(log.steps["kl"].iloc[0])
     if not np.isfinite(first):
         return None
-    return Reading(graded(first, _KL_AT_FIRST), {"first": first}, min(1.0, first))
+    strength = graded(first, _KL_AT_FIRST) if first < NOT_ITS_OWN else 0
+    says = "near" if first < NOT_ITS_OWN else "far"
+    return Reading(strength, {"first": first}, min(1.0, first), says)
 
 
 def kl_weight_large(log: Log) -> Reading | None:
     weight, given = shown_weight(log), log.argument("beta")
     kl, loss = rows_of(log)
     far = late(kl)
-    if weight is None or (given is not None and given <= ORDINARY < weight):
+    if weight is None:
         return Reading(0, {"late": far}, says="none")
     values = {"weight": weight, "late": far}
-    if correlation(kl, loss) * np.sign(weight) < _TOGETHER:
+    along = correlation(kl, loss) * np.sign(weight)
+    # that the settings are not what the loss has takes more than chance
+    is_ordinary = given is not None and given <= ORDINARY and weight > 0
+    least = _FAR_ABOVE * given if given is not None and is_ordinary else 0.0
+    if along < (_SURELY if least else _TOGETHER) or abs(weight) < least:
         return Reading(0, values, says="none")
     if weight < -_REWARDED and far >= MOVES:
         return Reading(LARGE, values, 1.0, "rewarded")

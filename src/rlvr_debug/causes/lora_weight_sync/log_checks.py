@@ -3,7 +3,7 @@
 import numpy as np
 
 from rlvr_debug.causes.check import LARGE, Reading, late, trend
-from rlvr_debug.causes.readings import gap
+from rlvr_debug.causes.readings import NOT_ITS_OWN, ORDINARY, gap, kl_weight
 from rlvr_debug.logs.log import Log
 
 _GAP_GROWTH = 5.0
@@ -38,18 +38,26 @@ def _until_collapse(log: Log, rows: int) -> int:
 
 
 def moves_in_vain(log: Log) -> Reading | None:
-    """A policy that writes other replies than its reference, while what is sampled stays as it was: rewards, spread, lengths."""
+    """A policy that writes other replies than its reference, while what is sampled stays as it was: rewards, spread, lengths.
+
+    Where it could not have written what was sampled at all, it is enough that the reward does not collapse.
+    """
     if gap(log) is not None:  # that says it better
         return None
     kl = log.series("kl")
     far = late(kl)
     found = [trend(log.series(name)) for name in ("reward", "reward_std", "length")]
-    if not all(found):
+    reward = found[0]
+    if reward is None or not all(found):
         return None
+    moves = far >= max(_FAR, 2 * float(kl[0]))  # what is far from the beginning has not moved
+    weight = kl_weight(log)
+    if moves and far >= NOT_ITS_OWN and weight is not None and 0 <= weight <= ORDINARY:
+        kept = reward.last >= _GONE * reward.first > 0
+        return Reading(LARGE if kept else 0, {"late": far}, 1.0, "never")
     alike = all(
         each and abs(each.change) < _ALIKE * abs(each.first) and not (each.rises or each.falls)
         for each in found
     )
-    earns = found[0] is not None and found[0].last > 0
-    moves = far >= max(_FAR, 2 * float(kl[0]))  # what is far from the beginning has not moved
-    return Reading(LARGE if moves and alike and earns else 0, {"late": far}, min(1.0, far))
+    strength = LARGE if moves and alike and reward.last > 0 else 0
+    return Reading(strength, {"late": far}, min(1.0, far), "alike")

@@ -14,6 +14,7 @@ _DEFLATED = 0.9
 _AGREE = 0.05  # nats per token
 _ALONG = 0.7  # correlation with the length
 _GROWTH = 2.0
+_TEMPERATURES = {MILD: 0.01, LARGE: 0.2}  # of the larger one
 
 
 def sampler_gap(log: Log) -> Reading | None:
@@ -71,3 +72,11 @@ def gap_grows(log: Log) -> Reading | None:
         and change.last >= max(found.bound, _GROWTH * change.first)
     )
     return Reading(MILD if grows else 0, {"along": along, "last": float(found.values[-1])}, along)
+
+
+def sampled_otherwise(log: Log) -> Reading | None:
+    asked, used = log.argument("temperature"), log.argument("generation_kwargs.temperature")
+    if asked is None or used is None:
+        return None
+    apart = abs(used - asked) / max(asked, used, 1e-9)
+    return Reading(graded(apart, _TEMPERATURES), {"asked": asked, "used": used}, min(1.0, apart))

@@ -509,3 +509,13 @@ def test_what_another_shell_wrote_is_read(encoding: str, tmp_path: Path) -> None
     path = tmp_path / "run.log"
     path.write_bytes("\r\n".join(trl([0.1, 0.2])).encode(encoding))
     assert read_log(path).series("reward").size == 2
+
+
+def test_a_reply_with_a_nul_among_the_rows_makes_no_binary_file_of_a_console(
+    tmp_path: Path,
+) -> None:
+    said = "a sample of the policy: \0 \x10 coins " + "x" * 2000
+    log = log_of("\n".join([*trl([0.1, 0.2]), said, *trl([0.3, 0.4])[1:]]), tmp_path)
+    assert log.series("reward").size >= 2
+    with pytest.raises(InputError, match="binary data"):
+        log_of("\0".join(trl([0.1, 0.2])) + "\0" * 50, tmp_path)

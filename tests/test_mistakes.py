@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from benchmarks.faults.case import stages_of
-from benchmarks.mistakes.fit import fitted
 from benchmarks.mistakes.kinds import HELD_OUT, Kind, load_kinds
 from benchmarks.mistakes.public import PUBLIC, Public, counts, read_public
 from benchmarks.mistakes.score import (
@@ -20,6 +19,7 @@ from benchmarks.mistakes.score import (
     RESULTS,
     Answer,
     answers,
+    fitted,
     fitted_on,
     kind_of,
     read_lines,
@@ -67,7 +67,7 @@ def test_a_kind_counts_once_and_what_does_not_stand_out_is_neither_right_nor_bla
             said(well),
         ]
     )
-    assert (found.kinds, found.first[0], found.silent) == (2, 0.25, 0.5)
+    assert (found.kinds, found.first[0], found.other) == (2, 0.25, 0.25)
     assert (found.healthy, found.blamed) == (3, 1)
 
 

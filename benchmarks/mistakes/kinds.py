@@ -58,9 +58,8 @@ def load_kinds() -> Mapping[str, Kind]:
 
 def _settings(of_all: Mapping[str, Any], of_one: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's settings by TRL's names; without the limit on a turn, which is none on a conversation."""
-    found = dict(_TOLD["settings"])
-    for given in (of_all, of_one):
-        for name, value in {**given.get("training", {}), **given.get("settings", {})}.items():
-            found[_TOLD["trl"].get(name, name)] = value
+    given = ({**each.get("training", {}), **each.get("settings", {})} for each in (of_all, of_one))
+    changed = {_TOLD["trl"].get(n, n): v for each in given for n, v in each.items()}
     has_turns = "musique" in (of_all.get("environment"), of_one.get("environment"))
+    found = {**_TOLD["settings"], **changed}
     return {n: v for n, v in found.items() if not (has_turns and n == "max_completion_length")}

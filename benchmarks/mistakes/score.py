@@ -1,9 +1,10 @@
-"""How often `diagnose` names the cause of logs.jsonl.gz, by kinds that no bound was set on.
+"""How often `diagnose` names the cause of logs.jsonl.gz and others.jsonl.gz, by kinds that no bound was set on.
 
-    python -m benchmarks.mistakes.score [--fold N ...] [--write]
+    python -m benchmarks.mistakes.score [--fit] [--fold N ...] [--write]
 
 A kind counts once: its runs' mean. An interval is of the kinds, by a bootstrap over them. --fold: what is said of each log
-of these folds, so that checks can be mended on them and the others stay unseen.
+of these folds, so that checks can be mended on them and the others stay unseen. --fit: the model's weights
+(diagnosis/checks.py), in which the held-out fold, second runs of known kinds and others' logs have no part.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
+from sklearn.feature_extraction import DictVectorizer
+from sklearn.linear_model import LogisticRegression
 
 from benchmarks.mistakes.kinds import AGAIN, HELD_OUT, HERE, OTHERS, Kind, load_kinds
 from lab.tables import markdown
-from rlvr_debug.diagnosis.checks import STANDS_OUT
-from rlvr_debug.diagnosis.rank import diagnose_log
-from rlvr_debug.files import write_text
+from rlvr_debug.diagnosis.checks import STANDS_OUT, WEIGHTS, features, run_checks
+from rlvr_debug.diagnosis.rank import diagnose_log, reward_rises
+from rlvr_debug.files import write_json, write_text
 from rlvr_debug.logs.log import Log, make_log
 from rlvr_debug.logs.structured import Rows
 
@@ -64,13 +67,13 @@ class Answer:
 class Score:
     """Shares over kinds, with their 95 % intervals.
 
-    silent: no cause stands out. healthy, blamed: runs. failing: kinds, and how often their cause is first, by those of
-    their runs whose reward does not rise.
+    other: another cause stands out. healthy, blamed: runs. failing: kinds, and how often their cause is first, by runs
+    whose reward does not rise.
     """
 
     kinds: int
     first: tuple[float, float, float]
-    silent: float
+    other: float
     healthy: int
     blamed: int
     failing: tuple[int, tuple[float, float, float]]
@@ -136,7 +139,7 @@ def score(found: Sequence[Answer]) -> Score:
     return Score(
         len({each.kind.name for each in mistaken}),
         _share(mistaken, lambda a: a.first),
-        _share(mistaken, lambda a: not a.named)[0],
+        _share(mistaken, lambda a: bool(a.named) and not a.first)[0],
         len(healthy),
         sum(bool(each.named) for each in healthy),
         (len({each.kind.name for each in failing}), _share(failing, lambda a: a.first)),
@@ -163,15 +166,24 @@ def row(what: str, answered: Sequence[Answer]) -> str:
     first, failing = (
         f"{mean:.0%} [{low:.0%}, {high:.0%}]" for mean, low, high in (found.first, of_failing)
     )
-    blamed, other = f"{found.blamed} of {found.healthy}", 1 - found.first[0] - found.silent
-    rest = (blamed, f"{found.silent:.0%}", f"{other:.0%}", f"{failing} of {kinds}")
+    rest = (f"{found.blamed} of {found.healthy}", f"{found.other:.0%}", f"{failing} of {kinds}")
     return f"| {' | '.join((what, str(found.kinds), first, *rest))} |"
+
+
+def first_answers() -> dict[str, list[Answer]]:
+    """Return by round what was said of others' logs, beside their settings, when they were new."""
+    found: dict[str, list[Answer]] = {}
+    for line in (each for each in read_lines() if "first" in each):
+        answer = Answer(kind_of(line), 0, ((line["first"], 1.0),) if line["first"] else ())
+        found.setdefault(f"by others, round {line['round']}, when new", []).append(answer)
+    return found
 
 
 def table(found: Mapping[Has, Sequence[Answer]]) -> str:
     """Return the page's table. found: by what the logs have, answers to all of them."""
-    columns = "logs | kinds | cause first | healthy runs blamed | no cause stands out"
-    rows = [markdown(f"{columns} | another first | cause first where no reward rises", [])]
+    columns = "logs | kinds | cause first | healthy runs blamed | another cause first"
+    rows = [markdown(f"{columns} | cause first where the reward does not rise", [])]
+    rows += [row(said, answered) for said, answered in first_answers().items()]
     for said, (part, have) in _PARTS.items():
         for has in have:
             rows.append(row(f"{said}: {has}", [each for each in found[has] if part(each)]))
@@ -180,10 +192,9 @@ def table(found: Mapping[Has, Sequence[Answer]]) -> str:
 
 # parts of the logs, and what they have
 _PARTS: Mapping[str, tuple[Callable[[Answer], bool], Sequence[Has]]] = {
-    "by others": (lambda each: each.kind.fold == OTHERS, HAVE[2:]),
+    "by others, now": (lambda each: each.kind.fold == OTHERS, HAVE[2:]),
     "held out": (lambda each: each.kind.fold == HELD_OUT, HAVE),
-    "new runs of known kinds": (lambda each: each.run >= AGAIN, (HAVE[0], HAVE[-1])),
-    "fitted on these": (lambda each: fitted_on(each.kind, each.run), (HAVE[0], HAVE[-1])),
+    "known kinds again": (lambda each: each.run >= AGAIN, (HAVE[0], HAVE[-1])),
 }
 
 
@@ -216,17 +227,44 @@ def said_of(found: Sequence[Answer]) -> list[str]:
     return lines
 
 
+def fitted(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the weights by feature. Every log counts with and without what vLLM alone shows, and its settings.
+
+    A kind counts once, however many runs it has.
+    """
+    told, right, names = [], [], []
+    for line in lines:
+        for has in HAVE:
+            log = log_of(line, has)
+            for slug, found in features(run_checks(log), reward_rises(log)).items():
+                told.append(found)
+                right.append(slug in kind_of(line).causes)
+                names.append(line["kind"])
+    counts = {name: names.count(name) for name in names}
+    weight = np.array([1 / counts[name] for name in names])
+    columns = DictVectorizer(sparse=False)
+    model = LogisticRegression(C=1.0, max_iter=5000)
+    model.fit(columns.fit_transform(told), right, weight * len(weight) / weight.sum())
+    named = zip(columns.get_feature_names_out(), model.coef_[0], strict=True)
+    weights = {"intercept": model.intercept_[0], **dict(named)}
+    return {name: round(float(value), 3) for name, value in weights.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--fold", type=int, nargs="+", help="what is said of each log of these")
-    parser.add_argument("--trl", action="store_true", help="there: as TRL logs without vLLM")
-    parser.add_argument("--settings", action="store_true", help="there: beside their settings")
+    parser.add_argument("--has", choices=[*map(str, HAVE)], default=str(HAVE[1]), help="there")
+    parser.add_argument("--fit", action="store_true", help="before, the model that ranks causes")
     parser.add_argument("--write", action="store_true", help="the tables beside this file")
     args = parser.parse_args()
     lines = read_lines()
+    if args.fit:
+        known = [line for line in lines if fitted_on(kind_of(line), line["run"])]
+        write_json(WEIGHTS, fitted(known))
+        print(f"{WEIGHTS}: fitted on {len(known)} logs of {len({x['kind'] for x in known})} kinds")
     if args.fold:
         asked = [line for line in lines if kind_of(line).fold in args.fold]
-        print(*said_of(answers(asked, Has(not args.trl, args.settings))), sep="\n")
+        print(*said_of(answers(asked, next(has for has in HAVE if str(has) == args.has))), sep="\n")
         return
     found = {has: answers(lines, has) for has in HAVE}
     written = {RESULTS: table(found), RELIABILITY: reliability(chain(*found.values()))}

@@ -3,8 +3,6 @@
 Run it as `python -m lab.scaling --overlay studies/qwen2.5-7b.yaml`.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

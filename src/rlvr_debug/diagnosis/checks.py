@@ -1,4 +1,4 @@
-"""Every cause's checks on one log, and how likely each cause is: a logistic model over the findings (benchmarks/mistakes/fit.py)."""
+"""Every cause's checks on one log, and how likely each cause is: a logistic model over the findings (benchmarks/mistakes/score.py)."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -20,6 +20,7 @@ from rlvr_debug.logs.structured import EXPECTED, TABLES, Rows, flat, is_structur
 
 _MOST_BYTES = 256 * 1024 * 1024  # of what is not read line by line
 _HEAD = 65536
+_NULS = 1e-3  # of the bytes, in what is text
 # what is not read, by how its bytes begin and by how its name ends
 _REFUSED: dict[str, dict[str, str]] = read_yaml(Path(__file__).parent.with_name("refused.yaml"))
 _LINES = ("log", "textPayload", "message", "msg")  # where clusters keep what a run printed
@@ -67,7 +68,8 @@ def _text_rows(path: Path, stream: BinaryIO, run: str) -> Rows:
     for begin, what in _REFUSED["bytes"].items():
         if head.startswith(begin.encode("latin-1")):
             raise InputError(f"{path}: found {what}, which cannot be read; {EXPECTED}")
-    if b"\0" in head:
+    # a model may print one: a reply of random tokens ended a log of metrics so
+    if head.count(b"\0") > _NULS * len(head):
         raise InputError(f"{path}: found binary data, {EXPECTED}")
     lines = head.decode("utf-8-sig", "replace").lstrip().splitlines()
     if not lines:

@@ -35,7 +35,7 @@ RUNS = "results/runs/musique"
 
 def fewer(root: Path) -> None:
     """Have the looks of that copy end at three runs of an arm and four of the case."""
-    code = root / "src" / "rlvr_debug" / "verdicts" / "sequential.py"
+    code = root / "src" / "rlvr_debug" / "verdicts" / "looks.py"
     text = code.read_text(encoding="utf-8")
     assert text.count(MOST) == 1
     code.write_text(text.replace(MOST, FEWER), encoding="utf-8")

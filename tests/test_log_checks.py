@@ -146,6 +146,7 @@ GROUPS: list[tuple[str, int, dict[str, Any], int | None]] = [
     ("answers-judged-apart", 10, {**answered(1.0, 0.0), "completion": lambda g, c: "So\n```"}, None),
     ("two-right-answers", 10, {**answered(0.0, 0.0), "reward": lambda g, c: float(g > 2)}, LARGE),
     ("two-right-answers", 10, {**answered(0.0, 0.0), "reward": lambda g, c: float(g > 7)}, 0),
+    ("two-right-answers", 10, {**answered(0.0, 0.0), "reward": lambda g, c: -2.0 + float(g > 2)}, LARGE),
     ("two-right-answers", 10, answered(0.0, 1.0), 0),
     ("two-right-answers", 10, {**answered(0.0, 0.0), "reward": lambda g, c: 1.0}, None),
     ("tools-alike", 3, {"completion": lambda g, c: said("none" if c < 2 else f"{g}{c}")}, MILD),

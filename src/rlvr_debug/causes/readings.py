@@ -237,6 +237,14 @@ def rows_of(log: Log) -> tuple[Array, Array]:
     return both[:, 0], both[:, 1]
 
 
+def first_kl(log: Log) -> float | None:
+    """Return the KL of step 1, None where that was not logged."""
+    if "kl" not in log.steps or not len(log.steps) or log.steps.index[0] > 1:
+        return None
+    first = float(log.steps["kl"].iloc[0])
+    return first if np.isfinite(first) else None
+
+
 def kl_weight(log: Log) -> float | None:
     """Return the weight that the KL has in the loss: as it is set, unless rows agree on one below 0; None where neither is known."""
     given, shown = log.argument("beta"), shown_weight(log)

@@ -105,7 +105,7 @@ class Log:
 
     def argument(self, name: str) -> float | None:
         """Return a setting that is a number, by TRL's name; None where it is not known or no number."""
-        value = _number(argument_value(self.settings, name))
+        value = _number(argument_value(self.settings, name, self.framework))
         return value if math.isfinite(value) else None
 
     def has(self, *names: str) -> bool:

@@ -118,11 +118,15 @@ def argument_name(name: str, framework: str) -> str:
     return str(ARGUMENTS.get(name, {}).get("names", {}).get(framework, name))
 
 
-def argument_value(settings: Mapping[str, Any], name: str) -> Any:
-    """Return the value of TRL's argument, by whatever name the settings have it; None where they do not, or it does nothing."""
+def argument_value(settings: Mapping[str, Any], name: str, framework: str = "") -> Any:
+    """Return the value of TRL's argument, by whatever name the settings have it; None where they do not, or it does nothing.
+
+    framework: the log's, if names without dots are to be of no other one: `max_epochs` is many a program's.
+    """
     known = ARGUMENTS.get(name, {})
     needed = known.get("only_with", {})
-    names = [name, *known.get("names", {}).values()]
+    others = known.get("names", {}).items()
+    names = [name, *(n for of, n in others if "." in n or framework in ("", of))]
     return next(
         (
             settings[each]

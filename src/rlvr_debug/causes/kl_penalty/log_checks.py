@@ -10,6 +10,7 @@ from rlvr_debug.causes.readings import (
     NOT_ITS_OWN,
     ORDINARY,
     beyond,
+    first_kl,
     loss_is_large,
     rows_of,
     shown_weight,
@@ -36,10 +37,8 @@ def kl_explodes(log: Log) -> Reading | None:
 
 
 def kl_at_first(log: Log) -> Reading | None:
-    if "kl" not in log.steps or not len(log.steps) or log.steps.index[0] > 1:
-        return None
-    first = float(log.steps["kl"].iloc[0])
-    if not np.isfinite(first):
+    first = first_kl(log)
+    if first is None:
         return None
     strength = graded(first, _KL_AT_FIRST) if first < NOT_ITS_OWN else 0
     says = "near" if first < NOT_ITS_OWN else "far"

@@ -201,7 +201,8 @@ def two_right_answers(log: Log) -> Reading | None:
         return None
     groups = table.groupby(["step", "prompt"])["number"]
     differ = groups.nunique() > 1
-    best = table[table["reward"] >= table["reward"].max() * (1 - SAME)]
+    rewards = table["reward"]
+    best = table[rewards >= rewards.max() - SAME * rewards.abs().max()]
     right = best.groupby(["step", "prompt"])["number"].nunique().reindex(differ.index, fill_value=0)
     if differ.sum() < _FEWEST_DIFFER or np.ptp(table["reward"]) == 0:
         return None
